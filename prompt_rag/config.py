@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 
 import platformdirs
 
-from prompt_rag.domain import ConfigError
+from prompt_rag.domain import ConfigError, PassageKind
 
 APP = "prompt-rag"
 ENV_PREFIX = "PROMPT_RAG_"
@@ -38,7 +38,7 @@ def _setting(key: str, default: Any, doc: str, **limits: Any) -> Any:
 class Settings:
     """Every setting; ``metadata`` of each field holds its key in the file, its meaning, limits."""
 
-    tiers: tuple[str, ...] = _setting(
+    tiers: tuple[PassageKind, ...] = _setting(
         "tiers",
         ("tldr", "section"),
         "What is indexed: the TL;DR passages, the sections, or both. A note without a TL;DR always "

@@ -15,12 +15,9 @@ import tomlkit
 import tomlkit.exceptions
 
 from prompt_rag import config as configuration
-from prompt_rag import fsio
+from prompt_rag import fsio, wire
 from prompt_rag.config import Config, SourceSettings
 from prompt_rag.domain import ConfigError
-
-HOOK_FILE = "hook.conf"
-HOOK_KEYS = ("hook.deadline_seconds", "daemon.mode")
 
 HOME_README = """\
 This folder belongs to prompt-rag: the search index of your notes, its log and its sessions.
@@ -105,8 +102,8 @@ def prepare_home(config: Config) -> None:
     readme = config.home / "README"
     if not readme.exists():
         fsio.write_atomic(str(readme), HOME_README.encode())
-    lines = "".join(f"{key}={config.value(key)}\n" for key in HOOK_KEYS)
-    target = config.home / HOOK_FILE
+    lines = "".join(f"{key} = {config.value(key)}\n" for key in wire.SETTING_KEYS)
+    target = config.home / wire.SETTINGS
     if not target.exists() or target.read_text() != lines:
         fsio.write_atomic(str(target), lines.encode())
 

@@ -96,7 +96,7 @@ BlockKind = Literal["heading", "paragraph", "list", "fence", "table", "quote", "
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A top-level piece of a note: a heading, a paragraph, a whole list, a whole fence, …
+    """A top-level piece of a note: a heading, a paragraph, a whole list, a whole fence.
 
     ``text`` is the block's Markdown as it stands in the note, without HTML comments, with wiki
     links read as their text and images as their alternative text. For a heading it is the plain
@@ -164,8 +164,9 @@ Scanned = Note | Unchanged | Skipped | Gone
 
 
 def note_id(source: str, key: str) -> str:
-    """Return a note's id, 16 hex digits of the sha256 over its source's name and its key."""
-    return sha256(f"{source}\0{key}".encode()).hexdigest()[:16]
+    """Return a note's id: 16 hex digits of the sha256 over its source's name and its key."""
+    # Names that no file system should hand out must not stop a scan.
+    return sha256(f"{source}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class Source(Protocol):

@@ -1,0 +1,198 @@
+"""One request to one reply: what daemon and in-process hook do with a prompt.
+
+Here the decision meets its surroundings: the switches a person types, the pause, what the session
+has been shown already, and the decision log. A known failure is a reply with its reason, never an
+exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from prompt_rag import calibration, decisions, pauses, redaction, wire
+from prompt_rag import config as configuration
+from prompt_rag.config import Config
+from prompt_rag.decisions import DecisionLog
+from prompt_rag.domain import (
+    Candidate,
+    ConfigError,
+    Decision,
+    IndexDamaged,
+    IndexIncompatible,
+    IndexMissing,
+    ModelUnavailable,
+    PromptRagError,
+    Reason,
+)
+from prompt_rag.search import Reader
+from prompt_rag.sessions import Sessions, text_key
+
+REASON_OF_ERROR: Mapping[type[PromptRagError], Reason] = {
+    IndexMissing: Reason.INDEX_MISSING,
+    IndexIncompatible: Reason.INDEX_INCOMPATIBLE,
+    IndexDamaged: Reason.INDEX_DAMAGED,
+    ModelUnavailable: Reason.MODEL_MISSING,
+    ConfigError: Reason.BAD_CONFIG,
+}
+# A context that was compacted or cleared no longer holds what was injected into it.
+FORGETTING = ("compact", "clear")
+
+
+class Answerer:
+    """Answers for one home; nothing is loaded until it is needed. Used by one thread at a time."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._stamp = _stamp(self._config)
+        self._reader: Reader | None = None
+        self._sessions = Sessions(self._config.home / "sessions")
+
+    @property
+    def generation(self) -> str:
+        """The generation of the index that is open, "" where none is."""
+        return self._reader.generation if self._reader is not None else ""
+
+    def warm(self) -> None:
+        """Load model and index. Raises :class:`PromptRagError`."""
+        self._open()
+        # The first pass of a model and the first masking are slower than all others; nobody waits
+        # for these.
+        if self._reader is not None:
+            self._reader.embedder.embed_query("warm")
+            redaction.mask("")
+
+    def follow(self) -> None:
+        """See settings, commits and generations that are newer than what is open.
+
+        Raises :class:`PromptRagError`; what was open stays open.
+        """
+        stamp = _stamp(self._config)
+        if stamp != self._stamp:
+            self._reload(stamp)
+        if self._reader is not None:
+            self._reader.follow()
+
+    def answer(self, request: Mapping[str, object], deadline: float) -> dict[str, object]:
+        """Return ``{"outcome", "reason", "block"}`` for a request of the hook.
+
+        ``deadline`` is an instant of ``time.monotonic()``; past it nothing is remembered as shown,
+        because nobody will print it.
+        """
+        session = _text(request, "session")
+        if request.get("kind") == "session-start":
+            if _text(request, "source") in FORGETTING:
+                self._sessions.forget(session)
+            return _reply(Decision("abstain", Reason.EMPTY))
+        prompt = _text(request, "prompt")
+        repeats: set[str] = set()
+        decision = self._before_search(prompt, session)
+        if decision is None:
+            decision = self._decide(prompt, session, repeats)
+        if time.monotonic() >= deadline:
+            decision = replace(decision, outcome="abstain", reason=Reason.DEADLINE, block="")
+        elif decision.outcome == "inject":
+            shown = {text_key(excerpt.candidate.passage.text) for excerpt in decision.excerpts}
+            self._sessions.add(session, shown)
+        self._log(decision, request, len(repeats))
+        return _reply(decision)
+
+    def close(self) -> None:
+        """Close the index."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    # --- steps ---------------------------------------------------------------------------------
+
+    def _before_search(self, prompt: str, session: str) -> Decision | None:
+        """Return an abstention that needs no search, None where there is none."""
+        settings = self._config.settings
+        if pauses.paused_until(self._config.home) is not None:
+            return Decision("abstain", Reason.PAUSED)
+        if _has_word(prompt, settings.skip_word):
+            return Decision("abstain", Reason.SWITCHED_OFF)
+        if not self._sessions.first_call(session, wire.digest(prompt)):
+            return Decision("abstain", Reason.DUPLICATE_CALL)
+        return None
+
+    def _decide(self, prompt: str, session: str, repeats: set[str]) -> Decision:
+        try:
+            reader = self._open()
+            shown = self._sessions.shown(session)
+
+            def unseen(candidate: Candidate) -> bool:
+                key = text_key(candidate.passage.text)
+                if key in shown:
+                    repeats.add(key)
+                return key not in shown
+
+            word = self._config.settings.wide_word
+            wide = _has_word(prompt, word)
+            asked = prompt.replace(word, " ") if wide else prompt
+            return reader.decide(asked, wide=wide, unseen=unseen)
+        except PromptRagError as error:
+            if isinstance(error, IndexDamaged):
+                self.close()  # a rebuild may have mended it by the next prompt
+            return Decision("abstain", REASON_OF_ERROR.get(type(error), Reason.ERROR))
+
+    def _open(self) -> Reader:
+        if self._reader is None:
+            self._reader = Reader.open(self._config, any_thread=True)
+        return self._reader
+
+    def _reload(self, stamp: tuple[object, ...]) -> None:
+        """Take over changed settings; another model is loaded at the next prompt."""
+        changed = configuration.load(self._config.home)
+        if changed.settings.model_name != self._config.settings.model_name:
+            self.close()
+        self._config, self._stamp = changed, stamp
+        if self._reader is not None:
+            self._reader.config = changed
+            self._reader.thresholds = calibration.thresholds(
+                self._reader.embedder.identity, changed.settings, changed.home
+            )
+
+    def _log(self, decision: Decision, request: Mapping[str, object], repeats: int) -> None:
+        log = DecisionLog(
+            self._config.home / wire.LOG, keep_text=self._config.settings.log_prompt_text
+        )
+        keys = {
+            verdict.candidate.passage.id: text_key(verdict.candidate.passage.text)
+            for verdict in decision.verdicts
+        }
+        line = decisions.record(decision, request, text_keys=keys, repeats=repeats)
+        with contextlib.suppress(OSError):  # a full disk must not cost the person the notes
+            log.append(line)
+
+
+def _reply(decision: Decision) -> dict[str, object]:
+    return {
+        "outcome": decision.outcome,
+        "reason": decision.reason.value,
+        "block": decision.block if decision.outcome == "inject" else "",
+    }
+
+
+def _text(request: Mapping[str, object], name: str) -> str:
+    value = request.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _has_word(prompt: str, word: str) -> bool:
+    """Whether ``word`` stands by itself in ``prompt``; most prompts do not contain it at all."""
+    return bool(word) and word in prompt and word in prompt.split()
+
+
+def _stamp(config: Config) -> tuple[object, ...]:
+    """Return what changes when a settings file is written, made or removed."""
+    stamps: list[object] = []
+    for file in (config.file, config.home / calibration.OWN):
+        try:
+            found = file.stat()
+            stamps.append((found.st_mtime_ns, found.st_size, found.st_ino))
+        except OSError:
+            stamps.append(None)
+    return tuple(stamps)
