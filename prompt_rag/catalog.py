@@ -24,6 +24,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
+from prompt_rag import lexical
 from prompt_rag.database import REBUILD, Database, storable
 from prompt_rag.domain import (
     Changes,
@@ -72,6 +73,14 @@ CREATE TABLE notes (
     content_hash TEXT NOT NULL,
     UNIQUE (source, key)
 ) WITHOUT ROWID;
+
+-- The different terms of each note, in a table of their own because only a few rows are read for a
+-- query, and how many notes have each term.
+CREATE TABLE note_terms (
+    note_id TEXT PRIMARY KEY REFERENCES notes (id) ON DELETE CASCADE,
+    terms TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE terms (term TEXT PRIMARY KEY, notes INTEGER NOT NULL) WITHOUT ROWID;
 
 -- Each tag with its ancestors, folded: work/rag is found under work too.
 CREATE TABLE note_tags (
@@ -180,6 +189,14 @@ _CHECKS = (
             UNION ALL
             SELECT label, 0 FROM passages WHERE label NOT IN (SELECT label FROM changes)
         ) WHERE lives <> (label IN (SELECT label FROM passages))
+        """,
+    ),
+    (
+        "the count of a term is wrong",
+        """
+        SELECT abs((SELECT coalesce(sum(notes), 0) FROM terms) - (
+            SELECT coalesce(sum(length(terms) - length(replace(terms, ' ', '')) + 1), 0)
+            FROM note_terms))
         """,
     ),
     (
@@ -487,6 +504,26 @@ class Catalog:
             self._put_passage(passage, vector, same.pop() if same else None)
         self._drop([label for labels in spare.values() for label in labels])
         self._db.run(_ADD_WORDS, (owner,))
+        self._put_terms(owner, _terms_of(each))
+
+    def _put_terms(self, owner: str, now: frozenset[str]) -> None:
+        """Store which terms a note has and keep count of the notes of each term."""
+        before = self.terms_of([owner]).get(owner, frozenset())
+        self._db.run_many(
+            "INSERT INTO terms VALUES (?, 1) ON CONFLICT DO UPDATE SET notes = notes + 1",
+            [(term,) for term in now - before],
+        )
+        gone = [(term,) for term in before - now]
+        self._db.run_many("UPDATE terms SET notes = notes - 1 WHERE term = ?", gone)
+        self._db.run_many("DELETE FROM terms WHERE term = ? AND notes = 0", gone)
+        if now:
+            self._db.run(
+                "INSERT INTO note_terms VALUES (?, ?)"
+                " ON CONFLICT DO UPDATE SET terms = excluded.terms",
+                (owner, " ".join(sorted(now))),
+            )
+        else:
+            self._db.run("DELETE FROM note_terms WHERE note_id = ?", (owner,))
 
     def _put_note(self, owner: str, each: IndexedNote) -> None:
         note = each.note
@@ -566,6 +603,7 @@ class Catalog:
 
     def _remove(self, owner: str) -> int:
         self._db.run(_DROP_WORDS, (owner,))
+        self._put_terms(owner, frozenset())
         rows = self._db.rows("SELECT label FROM passages WHERE note_id = ?", (owner,))
         self._drop(label for (label,) in rows)
         return self._db.run("DELETE FROM notes WHERE id = ?", (owner,)).rowcount
@@ -661,6 +699,27 @@ class Catalog:
             (match, max(limit, 0)),
         )
         return [(label, bm25) for label, bm25 in rows]
+
+    def notes_with(self, terms: Iterable[str]) -> dict[str, int]:
+        """Return in how many notes each term (see :mod:`prompt_rag.lexical`) stands; not the 0s."""
+        rows = self._db.rows(
+            "SELECT term, notes FROM terms WHERE term IN (SELECT value FROM json_each(?))",
+            (_strings(terms),),
+        )
+        return {str(term): int(notes) for term, notes in rows}
+
+    def terms_of(self, note_ids: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Return the different terms of notes, title and aliases included, by note id."""
+        rows = self._db.rows(
+            "SELECT note_id, terms FROM note_terms"
+            " WHERE note_id IN (SELECT value FROM json_each(?))",
+            (_strings(note_ids),),
+        )
+        return {owner: frozenset(text.split(" ")) for owner, text in rows}
+
+    def notes(self) -> int:
+        """Return the number of notes."""
+        return int(self._db.one("SELECT count(*) FROM notes"))
 
     def labels_where(
         self, tags: Iterable[str] = (), source: str | None = None
@@ -796,6 +855,14 @@ def _strings(texts: Iterable[str]) -> str:
 
 def _instant(when: datetime | None) -> str | None:
     return None if when is None else when.astimezone(UTC).isoformat()
+
+
+def _terms_of(each: IndexedNote) -> frozenset[str]:
+    """Return the terms of all that is stored of a note."""
+    texts = [each.note.title, *each.note.aliases]
+    for passage, _ in each.passages:
+        texts += [*passage.heading_path, passage.text]
+    return lexical.terms(storable("\n".join(texts)))
 
 
 def _folded(tag: str) -> str:

@@ -19,6 +19,12 @@ from dataclasses import dataclass
 
 from prompt_rag.domain import Candidate, Reason, Thresholds, Verdict
 
+WHOLE_NOTE = "whole_note"
+"""Evidence: cosine distance between the query and the mean of the note's passages."""
+COVERAGE = "coverage"
+"""Evidence: share of the query's words, weighted by rarity, that stand in the note; in [0, 1]."""
+TITLE_COVERAGE = "title_coverage"
+"""Evidence: the same share for the note's title."""
 TO_BEST = "to_best"
 """Evidence: cosine distance between a candidate's passage and the best candidate's passage."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from prompt_rag import (
     calibration,
+    candidates,
     chunking,
     embedder,
     generations,
@@ -30,26 +31,13 @@ from prompt_rag.domain import (
     Decision,
     Embedder,
     Excerpt,
-    NoteHead,
-    Passage,
     Reason,
     Thresholds,
-    VectorIndex,
 )
 from prompt_rag.vectors import ExactIndex
 
 if TYPE_CHECKING:
     from prompt_rag.domain import Vector
-
-# Passages looked at for one query. A note has about five (docs/evaluation.md), so that these are
-# some dozen notes: enough for every rival that can matter to the gap, and for `search -k 20`.
-PASSAGES_PER_QUERY = 60
-# Weight of the best passage against the middle of the whole note when candidates are put in order:
-# measured on three collections of real notes, docs/evaluation.md.
-BEST_PASSAGE_WEIGHT = 0.6
-
-WHOLE_NOTE = "whole_note"
-"""Evidence: cosine distance between the query and the mean of the note's passages."""
 
 
 class Reader:
@@ -150,56 +138,11 @@ class Reader:
         if vector is None:
             vector = self.embedder.embed_query(query)
         with self.catalog.snapshot():
-            index: VectorIndex = self._index
-            if tags or source is not None:
-                labels = self.catalog.labels_where(tags, source)
-                index = ExactIndex(*self.catalog.matrix(labels.tolist()))
-            near, distances = index.knn(vector, PASSAGES_PER_QUERY)
-            measured = dict(zip(near.tolist(), distances.tolist(), strict=True))
-            found = self.catalog.passages(measured)
-            best = _best_of_each_note(measured, found)
-            best = self._merge_origins(best)
-            return self._in_order(best, vector)
-
-    def _merge_origins(
-        self, best: Sequence[tuple[int, float, Passage, NoteHead]]
-    ) -> list[tuple[int, float, Passage, NoteHead]]:
-        """Make one candidate of notes whose best passage is the same text."""
-        origins = self.catalog.origins([label for label, *_ in best])
-        merged: list[tuple[int, float, Passage, NoteHead]] = []
-        taken: set[str] = set()
-        for label, distance, passage, note in best:
-            if note.id in taken:
-                continue
-            others = [other for other in origins.get(label, ()) if other.id != note.id]
-            taken.update(other.id for other in others)
-            also = tuple(other.uri for other in others)
-            merged.append((label, distance, passage, replace(note, also=also) if also else note))
-        return merged
-
-    def _in_order(
-        self, best: Sequence[tuple[int, float, Passage, NoteHead]], vector: Vector
-    ) -> list[Candidate]:
-        if not best:
-            return []
-        means = self.catalog.note_vectors([note.id for *_, note in best])
-        own = self.catalog.matrix([label for label, *_ in best])
-        vector_of = dict(zip(own[0].tolist(), own[1], strict=True))
-        nearest = vector_of[min(best, key=lambda each: each[1])[0]]
-        ordered = []
-        for label, distance, passage, note in best:
-            whole = _cosine_distance(vector, means[note.id])
-            evidence = {
-                WHOLE_NOTE: whole,
-                policy.TO_BEST: _cosine_distance(nearest, vector_of[label]),
-            }
-            order = BEST_PASSAGE_WEIGHT * distance + (1 - BEST_PASSAGE_WEIGHT) * whole
-            ordered.append((order, note.source, note.key, passage, note, distance, evidence))
-        ordered.sort(key=lambda each: each[:3])
-        return [
-            Candidate(passage, note, distance, rank, evidence)
-            for rank, (_, _, _, passage, note, distance, evidence) in enumerate(ordered, start=1)
-        ]
+            if not tags and source is None:
+                return candidates.find(query, vector, self.catalog, self._index)
+            labels = self.catalog.labels_where(tags, source)
+            part = ExactIndex(*self.catalog.matrix(labels.tolist()))
+            return candidates.find(query, vector, self.catalog, part, by_word=False)
 
     # --- decisions -----------------------------------------------------------------------------
 
@@ -228,9 +171,9 @@ class Reader:
         bar = _widened(self.thresholds) if wide else self.thresholds
         vector = self.embedder.embed_query(question.query)
         clock.stop("embed")
-        candidates = self.candidates(question.query, vector=vector)
+        found = self.candidates(question.query, vector=vector)
         clock.stop("search")
-        ruling = policy.decide(candidates, bar)
+        ruling = policy.decide(found, bar)
         accepted = [verdict.candidate for verdict in ruling.verdicts if verdict.accepted]
         fresh = [each for each in accepted if unseen is None or unseen(each)]
         reason = ruling.reason if fresh or not accepted else Reason.ALREADY_SHOWN
@@ -285,12 +228,12 @@ def load_embedder(config: Config, *, threads: int = 1) -> Embedder:
     return embedder.FastEmbedder(files, threads=threads)
 
 
-def render(candidates: Sequence[Candidate], config: Config) -> tuple[tuple[Excerpt, ...], str]:
+def render(accepted: Sequence[Candidate], config: Config) -> tuple[tuple[Excerpt, ...], str]:
     """Return excerpts and block for what was accepted, secrets masked; nothing for nothing."""
-    if not candidates:
+    if not accepted:
         return (), ""
     excerpts = rendering.excerpts(
-        candidates,
+        accepted,
         max_excerpts=config.settings.max_excerpts,
         max_chars=config.settings.max_chars,
         mask=redaction.mask,
@@ -299,23 +242,6 @@ def render(candidates: Sequence[Candidate], config: Config) -> tuple[tuple[Excer
     return excerpts, rendering.block(
         excerpts, max_chars=config.settings.max_chars, mask=redaction.mask
     )
-
-
-def _best_of_each_note(
-    measured: Mapping[int, float], found: Mapping[int, tuple[Passage, NoteHead]]
-) -> list[tuple[int, float, Passage, NoteHead]]:
-    """Return label, distance, passage and note of each note's nearest passage, nearest first."""
-    best: dict[str, tuple[int, float, Passage, NoteHead]] = {}
-    for label, distance in measured.items():
-        if label in found:
-            passage, note = found[label]
-            best.setdefault(note.id, (label, distance, passage, note))
-    return list(best.values())
-
-
-def _cosine_distance(one: Vector, other: Vector) -> float:
-    lengths = float(one @ one) * float(other @ other)
-    return 1.0 - float(one @ other) / lengths**0.5 if lengths > 0.0 else 1.0
 
 
 def _widened(bar: Thresholds) -> Thresholds:

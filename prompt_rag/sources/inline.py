@@ -82,23 +82,29 @@ class _Walk:
         self._absent: set[str] = set()  # comment ends that do not follow any more
 
     def step(self, mark: str, begin: int) -> int:
-        follows = self.text.startswith
         if mark == "`":
             return self._code(begin)
         if mark in "[!":
             return self._link(begin)
         if mark == "#" and (begin == 0 or self.text[begin - 1].isspace()):
             return self._tag(begin)
-        if mark == "%" and follows("%%", begin):
+        if mark == "%" and self.text.startswith("%%", begin):
             return self._percent_comment(begin)
-        if mark == "<" and follows("<!--", begin):
-            # To CommonMark "<!-->" and "<!--->" are whole comments.
-            short = follows(("<!-->", "<!--->"), begin)
-            return self._comment("-->", begin, begin + (2 if short else 4))
-        if mark == "<" and (image := _HTML_IMAGE.match(self.text, begin)):
-            self.reading.edits.append(Edit(begin, image.end(), _alt(image[0])))
-            return image.end()
+        if mark == "<":
+            return self._angle(begin)
         return begin + (2 if mark == "\\" else 1)
+
+    def _angle(self, begin: int) -> int:
+        """Drop a comment, read an HTML image, pass over anything else."""
+        if self.text.startswith("<!--", begin):
+            # To CommonMark "<!-->" and "<!--->" are whole comments.
+            short = self.text.startswith(("<!-->", "<!--->"), begin)
+            return self._comment("-->", begin, begin + (2 if short else 4))
+        image = _HTML_IMAGE.match(self.text, begin)
+        if image is None:
+            return begin + 1
+        self.reading.edits.append(Edit(begin, image.end(), _alt(image[0])))
+        return image.end()
 
     def _code(self, begin: int) -> int:
         """Pass over a code span, or over its backticks where none closes it."""
