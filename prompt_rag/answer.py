@@ -150,10 +150,7 @@ class Answerer:
             self.close()
         self._config, self._stamp = changed, stamp
         if self._reader is not None:
-            self._reader.config = changed
-            self._reader.thresholds = calibration.thresholds(
-                self._reader.embedder.identity, changed.settings, changed.home
-            )
+            self._reader.take_settings(changed)
 
     def _log(self, decision: Decision, request: Mapping[str, object], repeats: int) -> None:
         log = DecisionLog(

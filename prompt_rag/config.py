@@ -1,7 +1,9 @@
-"""Settings with their origin: defaults < ``config.toml`` < ``PROMPT_RAG_*`` variables < flags.
+"""Settings with their origin.
 
-The environment is read only inside :func:`load` and :func:`default_home`. A project folder never
-configures the tool: nothing here looks at the working directory.
+Defaults, then ``config.toml``, then ``PROMPT_RAG_*`` variables, then flags: the later wins.
+
+The environment is read only inside the functions here; a variable that is empty counts as not set.
+A project folder never configures the tool: nothing here looks at the working directory.
 
 ``PROMPT_RAG_HOME`` puts everything, the configuration included, into one folder. Without it the
 platform's user data folder holds the index and its user config folder holds ``config.toml``.
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -24,7 +27,7 @@ from prompt_rag.domain import ConfigError, PassageKind
 APP = "prompt-rag"
 ENV_PREFIX = "PROMPT_RAG_"
 HOME_VARIABLE = "PROMPT_RAG_HOME"
-# Set by the test suite and by wrappers; they are no settings.
+# They say where the settings are, and are none themselves.
 NOT_SETTINGS = frozenset({HOME_VARIABLE})
 
 type_of_value = str | int | float | bool | tuple[str, ...] | None
@@ -78,6 +81,14 @@ class Settings:
         "Largest cosine distance that `search` lists. Default: the calibration of the model.",
         at_least=0.0,
         at_most=2.0,
+    )
+    min_probability: float | None = _setting(
+        "thresholds.min_probability",
+        None,
+        "Smallest probability that a note helps. Default: the model's calibration, fitted for a "
+        "stated share of false injections.",
+        at_least=0.0,
+        at_most=1.0,
     )
     deadline_seconds: float = _setting(
         "hook.deadline_seconds",
@@ -160,7 +171,7 @@ def default_home() -> Path:
     """Return the folder of index, log and sessions: ``PROMPT_RAG_HOME`` or the user data folder."""
     named = os.environ.get(HOME_VARIABLE, "")
     if named:
-        return Path(named).expanduser().absolute()
+        return _expanded(named).absolute()
     return Path(platformdirs.user_data_dir(APP, appauthor=False))
 
 
@@ -172,8 +183,16 @@ def config_file(home: Path) -> Path:
     return Path(platformdirs.user_config_dir(APP, appauthor=False)) / "config.toml"
 
 
-def load(home: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Config:
+def load(
+    home: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    text: str | None = None,
+) -> Config:
     """Read the settings of ``home``; ``overrides`` are flags, by key.
+
+    ``environment`` stands in for the process's variables, ``text`` for what is in the file.
 
     Raises :class:`ConfigError` that names file or variable, key, and the nearest known key.
     """
@@ -181,16 +200,16 @@ def load(home: Path | None = None, overrides: Mapping[str, Any] | None = None) -
     file = config_file(home)
     values: dict[str, Any] = {}
     origins = dict.fromkeys(SETTING_FIELDS, "default")
-    table = _read_toml(file)
+    table = _read_toml(file, text)
     sources = _sources(table.pop("source", []), file)
     for key, raw in _flatten(table):
         values[known_field(key, file).name] = checked(key, raw, str(file))
         origins[key] = str(file)
-    for variable, text in os.environ.items():
-        if not variable.startswith(ENV_PREFIX) or variable in NOT_SETTINGS:
+    for variable, word in (os.environ if environment is None else environment).items():
+        if not variable.startswith(ENV_PREFIX) or variable in NOT_SETTINGS or not word:
             continue
         key = _key_of_variable(variable)
-        values[known_field(key, variable).name] = parsed(key, text, variable)
+        values[known_field(key, variable).name] = parsed(key, word, variable)
         origins[key] = variable
     for key, raw in (overrides or {}).items():
         if raw is not None:
@@ -210,14 +229,16 @@ def known_field(key: str, where: object) -> Any:
 
 def checked(key: str, raw: Any, where: str) -> type_of_value:
     """Return ``raw`` as a value of ``key``'s type, or raise :class:`ConfigError`."""
-    spec = SETTING_FIELDS[key]
+    spec = known_field(key, where)
     wanted = str(spec.type).removesuffix(" | None")
     value: Any = raw
     if wanted == "float" and isinstance(raw, int) and not isinstance(raw, bool):
-        value = float(raw)
+        # A whole number may be too large for a float, and is then outside every limit anyway.
+        value = float(min(max(raw, -sys.maxsize), sys.maxsize))
     if wanted.startswith("tuple"):
         strings = isinstance(raw, list | tuple) and all(isinstance(item, str) for item in raw)
-        right, value = strings, tuple(raw) if strings else raw
+        # What is named twice is meant once: two spellings of one choice are one index.
+        right, value = strings, tuple(dict.fromkeys(raw)) if strings else raw
     else:
         python_type = {"str": str, "int": int, "float": float, "bool": bool}[wanted]
         right = isinstance(value, python_type) and isinstance(value, bool) == (wanted == "bool")
@@ -227,6 +248,8 @@ def checked(key: str, raw: Any, where: str) -> type_of_value:
         raise ConfigError(
             f"{where}: {key} must be {words[wanted]}, not {raw!r}", "prompt-rag config show"
         )
+    if isinstance(value, str) and (" " in value or not value.isprintable()):
+        raise ConfigError(f"{where}: {key} must be one word, not {raw!r}", "prompt-rag config show")
     _check_limits(key, value, where, spec.metadata)
     return value  # type: ignore[no-any-return]
 
@@ -271,13 +294,12 @@ def _key_of_variable(variable: str) -> str:
     return name
 
 
-def _read_toml(file: Path) -> dict[str, Any]:
+def _read_toml(file: Path, text: str | None) -> dict[str, Any]:
     try:
-        with file.open("rb") as stream:
-            return tomllib.load(stream)
+        return tomllib.loads(file.read_bytes().decode("utf-8") if text is None else text)
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: an endless number
         raise ConfigError(f"{file} is not valid TOML: {error}", f"edit {file}") from error
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
@@ -286,11 +308,20 @@ def _read_toml(file: Path) -> dict[str, Any]:
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     flat: list[tuple[str, Any]] = []
     for key, value in table.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and (value or _is_section(f"{prefix}{key}.")):
             flat.extend(_flatten(value, f"{prefix}{key}."))
         else:
             flat.append((prefix + key, value))
     return flat
+
+
+def _is_section(prefix: str) -> bool:
+    return any(key.startswith(prefix) for key in SETTING_FIELDS)
+
+
+def _expanded(path: str) -> Path:
+    """Return ``path`` with ``~`` filled in; one of nobody's stays, as in a shell."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  # Path.expanduser raises RuntimeError
 
 
 def _sources(raw: Any, file: Path) -> tuple[SourceSettings, ...]:
@@ -314,11 +345,13 @@ def _source(item: Mapping[str, Any], file: Path) -> SourceSettings:
             suggestion = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(f"{label}: unknown key {key}{suggestion}", f"edit {file}")
     kind, path = item.get("kind"), item.get("path")
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name or not name.isprintable():
         raise ConfigError(f"{file}: a source has no name", f"edit {file}")
     if kind not in ("markdown", "bear"):
         raise ConfigError(f"{label}: kind is markdown or bear, not {kind!r}", f"edit {file}")
-    if path is not None and not (isinstance(path, str) and Path(path).expanduser().is_absolute()):
+    if path is not None and not (
+        isinstance(path, str) and _expanded(path).is_absolute() and "\0" not in path
+    ):
         raise ConfigError(f"{label}: path must be absolute, not {path!r}", f"edit {file}")
     if kind == "markdown" and path is None:
         raise ConfigError(f"{label}: a markdown source needs a path", f"edit {file}")
@@ -331,7 +364,7 @@ def _source(item: Mapping[str, Any], file: Path) -> SourceSettings:
     return SourceSettings(
         name,
         cast("Literal['markdown', 'bear']", kind),
-        Path(path).expanduser() if path is not None else None,
+        _expanded(path) if path is not None else None,
         lists["include"],
         lists["exclude"],
         lists["exclude_tags"],

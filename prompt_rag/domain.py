@@ -352,9 +352,11 @@ Outcome = Literal["inject", "abstain"]
 class Thresholds:
     """The bar. Distances are cosine distances of the model ``calibrated_for`` (a fingerprint).
 
-    A best candidate passes with ``distance <= max_distance`` and ``gap >= min_gap``, where the gap
-    is the distance of the nearest *other* note minus its own; one at or below ``sure_distance``
-    needs no gap. ``search_distance`` is the wider bar of a search somebody asked for.
+    A candidate passes the hard limits with ``distance <= max_distance`` and ``gap >= min_gap``,
+    where the gap is the distance of the nearest *other* note minus its own; one at or below
+    ``sure_distance`` passes without more. Where the model has weights, the probability that the
+    note helps must also reach ``min_probability``. ``search_distance`` is the wider bar of a search
+    somebody asked for.
     """
 
     max_distance: float
@@ -362,15 +364,22 @@ class Thresholds:
     sure_distance: float
     search_distance: float
     calibrated_for: str
+    min_probability: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The policy's word on one candidate: whether it goes in, and ``why`` in a person's words."""
+    """The policy's word on one candidate: whether it goes in, and ``why`` in a person's words.
+
+    ``probability`` that it helps, where the model has weights and it came to that;
+    ``contributions`` says what each feature added to its log-odds against a typical prompt.
+    """
 
     candidate: Candidate
     accepted: bool
     why: str
+    probability: float | None = None
+    contributions: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

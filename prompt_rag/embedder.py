@@ -8,7 +8,6 @@ with ``local_files_only``. Nothing but :func:`pull` may use the network.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 import os
@@ -25,6 +24,8 @@ from prompt_rag import fsio
 from prompt_rag.domain import EmbedderIdentity, ModelUnavailable
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from prompt_rag.domain import Vector
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2-int8"
@@ -39,13 +40,25 @@ DEFAULT_MAX_TOKENS = 256
 OTHER_MAX_TOKENS = 512
 TOKENIZER_FOLDER = Path(__file__).parent / "data" / "minilm"
 
-# The model cards' own instructions; a model that is not named here has none.
+# The model cards' own instructions, the first whose key the name contains; other models have none.
 PREFIXES = {
+    "bge-small-zh": ("为这个句子生成表示以用于检索相关文章：", ""),
     "e5-": ("query: ", "passage: "),
     "bge-": ("Represent this sentence for searching relevant passages: ", ""),
     "nomic-embed-text": ("search_query: ", "search_document: "),
     "snowflake-arctic-embed": ("Represent this sentence for searching relevant passages: ", ""),
     "mxbai-embed-large": ("Represent this sentence for searching relevant passages: ", ""),
+    "embeddinggemma": ("task: search result | query: ", "title: none | text: "),
+    "qwen3-embedding": (
+        "Instruct: Given a web search query, retrieve relevant passages that answer the query\n"
+        "Query:",
+        "",
+    ),
+    "stella-en": (
+        "Instruct: Given a web search query, retrieve relevant passages that answer the query.\n"
+        "Query: ",
+        "",
+    ),
 }
 
 # Measured by benchmarks/index.py: padded tokens in one call of the model. Below, the fixed cost of
@@ -105,11 +118,13 @@ class FastEmbedder:
             self._counter = Tokenizer.from_str(self._tokenizer.to_str())
             self._counter.no_truncation()
             self._counter.no_padding()
-        return len(self._counter.encode(text).ids)
+        return len(self._counter.encode(_encodable(text)).ids)
 
     def embed_query(self, text: str) -> Vector:
         """Return the vector of ``text`` after the query prefix: float32, ``(dim,)``, length 1."""
-        return self._embed([self.files.query_prefix + text])[0]
+        # Some models have a head of their own for queries, which only this call reaches.
+        rows = self._model.query_embed(self.files.query_prefix + _encodable(text))
+        return _unit(next(iter(rows)))
 
     def embed_passages(self, texts: Sequence[str]) -> Iterator[tuple[int, Vector]]:
         """Yield ``(position, vector)`` for each text, longest first, in small batches.
@@ -117,7 +132,7 @@ class FastEmbedder:
         Longest first makes the time left that a progress bar shows an overestimate, and the peak
         of memory come at once rather than at the end.
         """
-        prefixed = [self.files.passage_prefix + text for text in texts]
+        prefixed = [self.files.passage_prefix + _encodable(text) for text in texts]
         order = sorted(range(len(texts)), key=lambda position: -len(prefixed[position]))
         batches = iter(list(_batches(order, prefixed, self.files.max_tokens)))
         with ThreadPoolExecutor(self._threads) as pool:
@@ -141,13 +156,23 @@ class FastEmbedder:
 
     def _embed(self, texts: list[str]) -> list[Vector]:
         rows = self._model.embed(texts, batch_size=len(texts))
-        return [_unit(np.asarray(row, dtype=np.float32)) for row in rows]
+        return [_unit(row) for row in rows]
 
 
-def _unit(vector: Vector) -> Vector:
-    """Return ``vector`` with length 1; the null vector stays as it is."""
-    length = float(np.linalg.norm(vector))
-    return vector if length == 0.0 else (vector / np.float32(length)).astype(np.float32)
+def _encodable(text: str) -> str:
+    """Return ``text`` with U+FFFD for each lone surrogate: the tokenizer takes UTF-8 only."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return text
+
+
+def _unit(row: NDArray[np.floating[Any]]) -> Vector:
+    """Return ``row`` as float32 of length 1; the null vector stays as it is."""
+    vector = np.asarray(row, dtype=np.float32)
+    length = np.linalg.norm(vector)
+    return vector if length == 0.0 else np.asarray(vector / length, dtype=np.float32)
 
 
 def _batches(order: Sequence[int], texts: Sequence[str], max_tokens: int) -> Iterator[list[int]]:
@@ -175,18 +200,23 @@ def locate(name: str, home: Path) -> ModelFiles:
     if name == DEFAULT_MODEL:
         return _default_files()
     description = _description(name)
+    name = description["model"]  # one spelling, or the index would seem to be another model's
     folder = models_folder(home)
     hint = f"prompt-rag model pull {name}"
     if not folder.is_dir():
         raise ModelUnavailable(f"the model {name} has not been fetched", hint)
     from fastembed import TextEmbedding  # 0.4 s, and only models other than the default need it
+    from loguru import logger  # fastembed's; it would speak on stderr of a failure that we report
 
+    logger.disable("fastembed")
     try:
         model = TextEmbedding(
             name, cache_dir=str(folder), local_files_only=True, lazy_load=True, threads=1
         )
     except Exception as error:
         raise ModelUnavailable(f"the model {name} has not been fetched whole", hint) from error
+    finally:
+        logger.enable("fastembed")
     inner: Any = model.model
     place = Path(inner._model_dir)  # noqa: SLF001 - the library has no public name for it
     return _other_files(name, place, description, type(model.model).__name__)
@@ -226,25 +256,30 @@ def _other_files(name: str, place: Path, description: dict[str, Any], pooling: s
 def models_folder(home: Path) -> Path:
     """Where fetched models live: ours, never a temporary folder that is swept."""
     named = os.environ.get("FASTEMBED_CACHE_PATH", "")
-    return Path(named).expanduser() if named else home / "models"
+    # A home of nobody's stays as it is written, as in a shell; Path.expanduser raises for it.
+    return Path(os.path.expanduser(named)) if named else home / "models"  # noqa: PTH111
+
+
+def _descriptions() -> list[dict[str, Any]]:
+    """Return what fastembed says of its own models, without those that :func:`_load` registers."""
+    from fastembed import TextEmbedding  # 0.4 s; only when another model is named
+
+    models = TextEmbedding.list_supported_models()
+    return [dict(each) for each in models if not each["model"].startswith(DEFAULT_MODEL)]
 
 
 def _description(name: str) -> dict[str, Any]:
-    from fastembed import TextEmbedding  # 0.4 s; only when another model is configured
-
-    for description in TextEmbedding.list_supported_models():
+    for description in _descriptions():
         if description["model"].lower() == name.lower():
-            return dict(description)
-    raise ModelUnavailable(f"fastembed knows no model {name}", "prompt-rag model show")
+            return description
+    raise ModelUnavailable(f"fastembed knows no model {name}", "prompt-rag model show --all")
 
 
 def known_models() -> list[tuple[str, int, str]]:
     """Return name, dimension and licence of every model that can be configured."""
-    from fastembed import TextEmbedding  # 0.4 s; only `model show` lists them
-
     others = [
         (str(item["model"]), int(item["dim"]), str(item.get("license", "")))
-        for item in TextEmbedding.list_supported_models()
+        for item in _descriptions()
     ]
     return [(DEFAULT_MODEL, DEFAULT_DIM, "apache-2.0"), *sorted(others)]
 
@@ -323,11 +358,14 @@ def _load(files: ModelFiles) -> Any:
     from fastembed import TextEmbedding  # 0.35 s: `status` and the like never pay for it
     from fastembed.common.model_description import ModelSource, PoolingType
 
+    name = files.name
     try:
         if files.name == DEFAULT_MODEL:
-            if not any(m["model"] == files.name for m in TextEmbedding.list_supported_models()):
+            # fastembed's list lives as long as the process: a path, once listed, stays with a name.
+            name = f"{DEFAULT_MODEL} {files.weights}"
+            if not any(m["model"] == name for m in TextEmbedding.list_supported_models()):
                 TextEmbedding.add_custom_model(
-                    model=files.name,
+                    model=name,
                     pooling=PoolingType.MEAN,
                     normalization=True,
                     sources=ModelSource(hf="sentence-transformers/all-MiniLM-L6-v2"),
@@ -336,11 +374,9 @@ def _load(files: ModelFiles) -> Any:
                     # tokenizer may lie in two packages.
                     model_file=str(files.weights),
                 )
-            return TextEmbedding(files.name, specific_model_path=str(files.folder), threads=1)
-        return TextEmbedding(files.name, specific_model_path=str(files.folder), threads=1)
+        return TextEmbedding(name, specific_model_path=str(files.folder), threads=1)
     except Exception as error:
-        with contextlib.suppress(ModelUnavailable):
-            fingerprint_of(files)
+        fingerprint_of(files)  # says it more plainly where a file is missing or damaged
         raise ModelUnavailable(
             f"the model {files.name} does not load: {error}", mend(files)
         ) from error

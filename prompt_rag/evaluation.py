@@ -32,7 +32,7 @@ from prompt_rag.search import Reader
 
 MEASURES = {"recall@5": R @ 5, "mrr": RR, "ndcg@10": nDCG @ 10}
 GROUNDED_IN = 5
-"""Candidates whose passages a keyword may stand in: as many as recall@5 looks at."""
+"""Notes that a keyword may stand in: as many as recall@5 looks at."""
 RESAMPLES = 1000
 INTERVAL = (2.5, 97.5)
 SEED = 20261201
@@ -231,7 +231,7 @@ def run(
                 injected=tuple(keys.of(each.note) for each in injected),
                 best_distance=decision.best_distance if decision else None,
                 gap=decision.gap if decision else None,
-                grounded=grounded(prompt.keywords, ranked[:GROUNDED_IN]),
+                grounded=grounded(prompt.keywords, ranked[:GROUNDED_IN], reader.catalog),
                 milliseconds=spent,
                 candidates=tuple(ranked),
                 searched=decision is None or bool(decision.query),
@@ -253,14 +253,20 @@ class _Keys:
         return (note.key, *others)
 
 
-def grounded(keywords: Sequence[str], candidates: Sequence[Candidate]) -> float | None:
-    """Return the share of ``keywords`` that stand in the candidates' titles and passages.
+def grounded(
+    keywords: Sequence[str], candidates: Sequence[Candidate], catalog: Catalog
+) -> float | None:
+    """Return the share of ``keywords`` that stand in the candidates' notes; None without keywords.
 
-    None without keywords.
+    Whole notes, as a keyword baseline is measured too: what passages a system cuts is its own
+    affair.
     """
     if not keywords:
         return None
-    text = "\n".join(f"{each.note.title}\n{each.passage.text}" for each in candidates).casefold()
+    texts = [each.note.title for each in candidates]
+    for each in candidates:
+        texts += [passage.text for passage in catalog.passages_of(each.note.id)]
+    text = "\n".join(texts).casefold()
     return sum(word.casefold() in text for word in keywords) / len(keywords)
 
 

@@ -23,6 +23,9 @@ from prompt_rag.domain import Block, BlockKind
 # English prose has about four bytes a token in WordPiece and BPE vocabularies alike; only the
 # first guess depends on it.
 _FIRST_RATE = 0.25
+# WordPiece makes one unknown token of a word it cannot read, be it a megabyte long. No prose and no
+# code has this many bytes a token, white space included, so only such words are held back by it.
+_MOST_BYTES = 16
 # A guess that fills this much of the room is not improved upon: another count costs more than the
 # words are worth.
 _FULL_ENOUGH = 0.85
@@ -83,9 +86,10 @@ class Meter:
         self._rate = _FIRST_RATE
 
     def count(self, text: str) -> int:
-        """Return the tokens of ``text``."""
-        tokens = self._count_tokens(text)
-        self._rate = max(tokens, 1) / max(_size(text), 1)
+        """Return the tokens of ``text``, no fewer than its bytes must stand for."""
+        size = _size(text)
+        tokens = max(self._count_tokens(text), size // _MOST_BYTES)
+        self._rate = max(tokens, 1) / max(size, 1)
         return tokens
 
     @property
@@ -158,10 +162,11 @@ class _Packer:
                 break
         while count > 1 and self._leaves_crumbs(count):
             count -= 1
-        # A heading leads what follows.
-        while count > 1 and count < len(self.queue) and self.queue[count - 1].kind == "heading":
-            count -= 1
-        return [self.queue.popleft() for _ in range(count)]
+        # A heading leads what follows, unless headings are all there is.
+        lead = count
+        while 0 < lead < len(self.queue) and self.queue[lead - 1].kind == "heading":
+            lead -= 1
+        return [self.queue.popleft() for _ in range(lead or count)]
 
     def _explode(self, index: int) -> bool:
         """Replace the unit at ``index`` by its parts, if it has any."""

@@ -1,19 +1,19 @@
 """Thresholds to decision: which candidates are confident enough to enter a prompt, and why.
 
-The rule, in the order it is applied:
+Two hard limits that a person can read and set come first: the distance of the best candidate and
+its gap, which is the distance of the nearest *other* note minus its own. A note that says nearly
+the same as the best one is agreement and no rival.
 
-1. No candidate: abstain, ``no-notes``.
-2. The best candidate is farther than ``max_distance``: abstain, ``too-far``.
-3. It is nearer than ``sure_distance``: it needs no lead.
-4. Otherwise its gap, the distance of the nearest *other* note minus its own, must reach
-   ``min_gap``; less is a flat list in which the first is no better than the second: abstain,
-   ``gap-too-small``. A note that says nearly the same as the best one is agreement and no rival.
-5. Beside the best go those that need no lead either (``sure_distance``), and the best one's
-   near-copies within ``max_distance``.
+Where the model has fitted :class:`Weights`, what passes the limits is also weighed: all that was
+measured about a candidate gives the probability that it helps, and that must reach the bar. Without
+weights distance and gap decide alone, and a candidate within ``sure_distance`` needs no gap.
+
+Beside the best go its near-copies, and others that would pass if the ones before were not there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,16 +27,58 @@ TITLE_COVERAGE = "title_coverage"
 """Evidence: the same share for the note's title."""
 TO_BEST = "to_best"
 """Evidence: cosine distance between a candidate's passage and the best candidate's passage."""
+QUERY_TERMS = "query_terms"
+"""Evidence: how many different words of the query say something; the same for all candidates."""
 
-# Passages of different notes that are closer than this say the same. Exported copies with a changed
-# heading or an edited sentence measure 0.02 to 0.10 with the default model, two notes on one
-# subject 0.25 and more (scripts in benchmarks/thresholds.py print both).
+# Passages of different notes that are closer than this say the same. Near copies in the fixtures
+# measure 0.02 to 0.10 with the default model, two notes on one subject 0.25 and more.
 NEAR_COPY_DISTANCE = 0.12
+# The gap of a candidate without any rival: farther than two unrelated notes ever are apart.
+NO_RIVAL = 0.5
+
+FEATURES: Mapping[str, str] = {
+    "distance": "how near the passage is",
+    "gap": "how far it leads over the next note",
+    "whole_note": "how near the whole note is",
+    "coverage": "how many of the prompt's words the note has",
+    "coverage_lead": "how many more of them than other notes have",
+    "title_coverage": "how many of them its title has",
+    "log_terms": "how much the prompt says",
+}
+"""What the probability is made of, each in a person's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A fitted logistic model: ``p = 1 / (1 + exp(-(intercept + sum of weight × feature)))``.
+
+    ``terms`` has a weight for each of :data:`FEATURES` that is used; ``typical`` the mean of that
+    feature over the prompts it was fitted on, against which a contribution is told.
+    """
+
+    intercept: float
+    terms: Mapping[str, float]
+    typical: Mapping[str, float]
+
+    def probability(self, features: Mapping[str, float]) -> float:
+        """Return the probability that the candidate helps, in (0, 1)."""
+        total = self.intercept + sum(self.terms[name] * features[name] for name in self.terms)
+        return 1.0 / (1.0 + math.exp(-max(-60.0, min(60.0, total))))
+
+    def contributions(self, features: Mapping[str, float]) -> dict[str, float]:
+        """Return what each feature adds to the log-odds against a typical prompt."""
+        return {
+            name: weight * (features[name] - self.typical[name])
+            for name, weight in self.terms.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """The policy's word on a whole list: verdicts in the order of the candidates."""
+    """The policy's word on a whole list: verdicts in the order of the candidates.
+
+    ``best_distance`` and ``gap`` are those of the first candidate.
+    """
 
     reason: Reason
     verdicts: tuple[Verdict, ...]
@@ -44,72 +86,98 @@ class Ruling:
     gap: float | None
 
 
-def decide(candidates: Sequence[Candidate], thresholds: Thresholds) -> Ruling:
-    """Rule on ``candidates``, at most one for each note, in any order.
+def features_of(candidate: Candidate, rivals: Sequence[Candidate]) -> dict[str, float]:
+    """Return the :data:`FEATURES` of a candidate among ``rivals``, which do not contain it."""
+    gap = gap_of(candidate, rivals)
+    coverage = candidate.evidence.get(COVERAGE, 0.0)
+    others = [each.evidence.get(COVERAGE, 0.0) for each in rivals if not _is_near_copy(each)]
+    return {
+        "distance": candidate.distance,
+        "gap": NO_RIVAL if gap is None else min(gap, NO_RIVAL),
+        "whole_note": candidate.evidence.get(WHOLE_NOTE, candidate.distance),
+        "coverage": coverage,
+        "coverage_lead": coverage - max(others, default=0.0),
+        "title_coverage": candidate.evidence.get(TITLE_COVERAGE, 0.0),
+        "log_terms": math.log1p(candidate.evidence.get(QUERY_TERMS, 0.0)),
+    }
+
+
+def gap_of(candidate: Candidate, rivals: Sequence[Candidate]) -> float | None:
+    """Return how far behind ``candidate`` its nearest rival is; None where there is none.
+
+    Negative where a rival is nearer. Near-copies of the best candidate are no rivals.
+    """
+    distances = [
+        each.distance for each in rivals if each is not candidate and not _is_near_copy(each)
+    ]
+    return min(distances) - candidate.distance if distances else None
+
+
+def _is_near_copy(candidate: Candidate) -> bool:
+    return candidate.evidence.get(TO_BEST, 2.0) <= NEAR_COPY_DISTANCE
+
+
+def decide(
+    candidates: Sequence[Candidate], thresholds: Thresholds, weights: Weights | None = None
+) -> Ruling:
+    """Rule on ``candidates``, at most one for each note, in the order of the search.
 
     The reason is ``confident`` if and only if a verdict is accepted.
     """
     if not candidates:
         return Ruling(Reason.NO_NOTES, (), None, None)
-    best = min(candidates, key=lambda candidate: (candidate.distance, candidate.rank))
-    gap = gap_of(best, candidates)
-    reason, why = _rule_on_best(best, gap, thresholds)
-    verdicts = []
-    for candidate in candidates:
-        if candidate is best:
-            verdicts.append(Verdict(candidate, reason is Reason.CONFIDENT, why))
-        elif reason is Reason.CONFIDENT:
-            verdicts.append(_rule_on_other(candidate, thresholds))
+    best, *others = candidates
+    reason, first = _rule(best, others, thresholds, weights)
+    verdicts = [first]
+    last = first  # the last one that went in
+    for position, candidate in enumerate(others):
+        if reason is not Reason.CONFIDENT:
+            verdicts.append(Verdict(candidate, accepted=False, why="the note before it is out"))
+        elif _is_near_copy(candidate) and candidate.distance <= thresholds.max_distance:
+            why = "it says nearly the same as the best note"
+            verdicts.append(Verdict(candidate, accepted=True, why=why))
+        elif not last.accepted:
+            verdicts.append(Verdict(candidate, accepted=False, why="the note before it is out"))
         else:
-            verdicts.append(Verdict(candidate, accepted=False, why="the best note was not let in"))
-    return Ruling(reason, tuple(verdicts), best.distance, gap)
+            _, last = _rule(candidate, others[position + 1 :], thresholds, weights)
+            verdicts.append(last)
+    return Ruling(reason, tuple(verdicts), best.distance, gap_of(best, others))
 
 
-def gap_of(best: Candidate, candidates: Sequence[Candidate]) -> float | None:
-    """Return how far behind ``best`` the nearest rival is; None where there is no rival."""
-    rivals = [
-        candidate.distance
-        for candidate in candidates
-        if candidate is not best and not _is_near_copy(candidate.evidence)
-    ]
-    return min(rivals) - best.distance if rivals else None
-
-
-def _is_near_copy(evidence: Mapping[str, float]) -> bool:
-    return evidence.get(TO_BEST, 2.0) <= NEAR_COPY_DISTANCE
-
-
-def _rule_on_best(best: Candidate, gap: float | None, thresholds: Thresholds) -> tuple[Reason, str]:
-    distance = f"distance {best.distance:.3f}"
-    if best.distance > thresholds.max_distance:
-        return Reason.TOO_FAR, f"{distance} is above max_distance {thresholds.max_distance:.3f}"
-    if best.distance <= thresholds.sure_distance:
-        return (
-            Reason.CONFIDENT,
-            f"{distance} is within sure_distance {thresholds.sure_distance:.3f}",
+def _rule(
+    candidate: Candidate,
+    rivals: Sequence[Candidate],
+    bar: Thresholds,
+    weights: Weights | None,
+) -> tuple[Reason, Verdict]:
+    """Rule on one candidate as if it were the first of what is left."""
+    distance, gap = candidate.distance, gap_of(candidate, rivals)
+    near = f"distance {distance:.3f}"
+    if distance > bar.max_distance:
+        why = f"{near} is above max_distance {bar.max_distance:.3f}"
+        return Reason.TOO_FAR, Verdict(candidate, accepted=False, why=why)
+    if distance <= bar.sure_distance:
+        why = f"{near} is within sure_distance {bar.sure_distance:.3f}"
+        return Reason.CONFIDENT, Verdict(candidate, accepted=True, why=why)
+    if gap is not None and gap < bar.min_gap:
+        why = f"its lead over the next note, {gap:.3f}, is below min_gap {bar.min_gap:.3f}"
+        return Reason.GAP_TOO_SMALL, Verdict(candidate, accepted=False, why=why)
+    if weights is None:
+        why = f"{near} is near enough and " + (
+            "no other note comes close" if gap is None else f"it leads by {gap:.3f}"
         )
-    if gap is None:
-        return Reason.CONFIDENT, f"{distance} is near enough and no other note comes close"
-    if gap < thresholds.min_gap:
-        return (
-            Reason.GAP_TOO_SMALL,
-            f"its lead over the next note, {gap:.3f}, is below min_gap {thresholds.min_gap:.3f}",
-        )
-    return Reason.CONFIDENT, f"{distance} is near enough and it leads by {gap:.3f}"
-
-
-def _rule_on_other(candidate: Candidate, thresholds: Thresholds) -> Verdict:
-    distance = f"distance {candidate.distance:.3f}"
-    if candidate.distance <= thresholds.sure_distance:
-        return Verdict(
+        return Reason.CONFIDENT, Verdict(candidate, accepted=True, why=why)
+    features = features_of(candidate, rivals)
+    probability = weights.probability(features)
+    accepted = probability >= bar.min_probability
+    word = "reaches" if accepted else "is below"
+    return (
+        Reason.CONFIDENT if accepted else Reason.LOW_PROBABILITY,
+        Verdict(
             candidate,
-            accepted=True,
-            why=f"{distance} is within sure_distance {thresholds.sure_distance:.3f}",
-        )
-    if candidate.distance <= thresholds.max_distance and _is_near_copy(candidate.evidence):
-        return Verdict(candidate, accepted=True, why="it says nearly the same as the best note")
-    return Verdict(
-        candidate,
-        accepted=False,
-        why=f"{distance} is above sure_distance {thresholds.sure_distance:.3f}",
+            accepted=accepted,
+            why=f"probability {probability:.2f} {word} {bar.min_probability:.2f}",
+            probability=probability,
+            contributions=weights.contributions(features),
+        ),
     )

@@ -51,12 +51,13 @@ class Reader:
     _index: vectors.HnswIndex | ExactIndex
     _generation: generations.Generation
     _revision: int
+    thresholds: Thresholds | None
+    weights: policy.Weights | None
 
     def __init__(self, config: Config, work: Embedder, *, any_thread: bool = False) -> None:
-        self.config = config
         self.embedder = work
         self._any_thread = any_thread
-        self.thresholds = calibration.thresholds(work.identity, config.settings, config.home)
+        self.take_settings(config)
         self._open(generations.current(config.home))
 
     @classmethod
@@ -76,6 +77,13 @@ class Reader:
     def generation(self) -> str:
         """The id of the generation that is open."""
         return self._generation.id
+
+    def take_settings(self, config: Config) -> None:
+        """Use the settings and the calibration that hold now. Raises :class:`ConfigError`."""
+        fitted = calibration.of_model(self.embedder.identity, config.settings, config.home)
+        self.config = config
+        self.thresholds = fitted.thresholds if fitted is not None else None
+        self.weights = fitted.weights if fitted is not None else None
 
     def follow(self) -> None:
         """See what was committed or published since the last call; microseconds where nothing was.
@@ -173,7 +181,7 @@ class Reader:
         clock.stop("embed")
         found = self.candidates(question.query, vector=vector)
         clock.stop("search")
-        ruling = policy.decide(found, bar)
+        ruling = policy.decide(found, bar, None if wide else self.weights)
         accepted = [verdict.candidate for verdict in ruling.verdicts if verdict.accepted]
         fresh = [each for each in accepted if unseen is None or unseen(each)]
         reason = ruling.reason if fresh or not accepted else Reason.ALREADY_SHOWN
@@ -246,4 +254,4 @@ def render(accepted: Sequence[Candidate], config: Config) -> tuple[tuple[Excerpt
 
 def _widened(bar: Thresholds) -> Thresholds:
     distance = max(bar.search_distance, bar.max_distance)
-    return replace(bar, max_distance=distance, min_gap=0.0, sure_distance=distance)
+    return replace(bar, max_distance=distance, min_gap=-2.0, sure_distance=distance)

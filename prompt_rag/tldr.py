@@ -25,7 +25,7 @@ _HEADING = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _PARAGRAPH = re.compile(
-    rf"(?P<open>[*_]{{1,3}})?\s*{_LABEL}\s*(?P<colon>[:：\-‐-―])?\s*(?P<close>[*_]{{1,3}})?"
+    rf"(?P<open>[*_]{{1,3}})?{_LABEL}[ \t]*(?P<colon>[:：\-‐-―])?[ \t]*(?P<close>[*_]{{1,3}})?"
     r"[ \t]*(?P<after>[:：\-‐-―])?(?P<space>\s*)",
     re.IGNORECASE,
 )

@@ -1,19 +1,29 @@
-"""Fitting thresholds to labelled prompts for a stated rate of false injections.
+"""Fitting thresholds and weights to labelled prompts for a stated rate of false injections.
 
-The thresholds are fitted on the tune split and belong to one model. A sweep over all combinations
-is affordable (three numbers, a few hundred prompts) and has no hidden assumption.
+What is fitted belongs to one model. Two rules can be fitted: distance and gap alone, by a sweep,
+and a logistic regression over everything that is measured, whose bar is set on predictions for
+prompts that were held out of the fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prompt_rag import policy
+from prompt_rag.calibration import Calibration
 from prompt_rag.domain import Thresholds
 from prompt_rag.evaluation import Case
+from prompt_rag.policy import FEATURES, Weights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
 
 # Steps of the sweep: finer ones follow single prompts of a few hundred.
 DISTANCE_STEP = 0.01
@@ -24,96 +34,228 @@ LARGEST_GAP = 0.25
 WRONG_NOTE_COST = 1.0
 # `search` shows what is near enough to be worth a look: this share of the relevant notes.
 SEARCH_SHARE = 0.95
+# The hard limits lie outside this share of the relevant notes that were found: they are there for
+# the absurd, the weights for the doubtful.
+LIMIT_SHARE = 0.98
+# Strength of the L2 penalty on standardised weights; scikit-learn's default, and weak at a few
+# hundred prompts.
+RIDGE = 1.0
+FOLDS = 10
+NEWTON_STEPS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """Fitted thresholds and what they reach on the prompts they were fitted to."""
+class Rows:
+    """One row a prompt, about the first candidate of its search.
 
-    thresholds: Thresholds
-    coverage: float
-    false_injection_rate: float
-    wrong_note_rate: float
+    ``features`` is ``(n, f)`` float64 in the order of :data:`policy.FEATURES`; the others are
+    ``(n,)`` bool: was it looked up at all, is it answerable, is the first candidate relevant, is it
+    borderline. ``ids`` are the prompts'.
+    """
+
+    features: Array
+    searched: Array
+    answerable: Array
+    right: Array
+    neutral: Array
+    ids: tuple[str, ...]
+
+    def column(self, name: str) -> Array:
+        """Return one feature, ``(n,)``."""
+        column: Array = self.features[:, list(FEATURES).index(name)]
+        return column
+
+    @property
+    def wrong(self) -> Array:
+        """Whether injecting the first candidate is a mistake."""
+        wrong: Array = ~self.right & ~self.neutral
+        return wrong
 
 
-def fit(cases: Sequence[Case], max_false_injection: float, calibrated_for: str) -> Fit:
-    """Return the thresholds with the best coverage at no more than ``max_false_injection``.
-
-    ``max_false_injection`` is a share of the unanswerable prompts among ``cases``, in [0, 1]. Among
-    equals the strictest thresholds win. Prompts that never reach the search (nobody typed them)
-    count as unanswerable and not injected.
+def rows(cases: Sequence[Case]) -> Rows:
+    """Measure each case's first candidate. Without one, or not looked up, its row is all zero.
 
     Raises ValueError where there are no answerable or no unanswerable prompts.
     """
-    answerable = np.array([case.answerable for case in cases])
+    answerable = np.array([case.answerable for case in cases], dtype=bool)
     if answerable.all() or not answerable.any():
         raise ValueError("tuning needs answerable and unanswerable prompts")
-    distance, gap, right, neutral = _measured(cases)
-    n_answerable, n_unanswerable = int(answerable.sum()), int((~answerable).sum())
-    allowed = int(max_false_injection * n_unanswerable + 1e-9)
+    features = np.zeros((len(cases), len(FEATURES)))
+    searched = np.zeros(len(cases), dtype=bool)
+    right, neutral = searched.copy(), searched.copy()
+    for position, case in enumerate(cases):
+        if not case.searched or not case.candidates:
+            continue
+        first, *rivals = case.candidates
+        measured = policy.features_of(first, rivals)
+        features[position] = [measured[name] for name in FEATURES]
+        searched[position] = True
+        keys = set(case.ranked[0])
+        right[position] = bool(keys & set(case.prompt.relevant))
+        neutral[position] = not right[position] and bool(keys & set(case.prompt.also_ok))
+    ids = tuple(case.prompt.id for case in cases)
+    return Rows(features, searched, answerable, right, neutral, ids)
+
+
+# --- distance and gap alone ---------------------------------------------------------------------
+
+
+def fit_distance_gap(table: Rows, max_false_injection: float, fingerprint: str) -> Thresholds:
+    """Return the distance and gap with the best coverage within ``max_false_injection``.
+
+    That is a share of the unanswerable prompts, in [0, 1]. Among equals the strictest win.
+    """
+    distance = np.where(table.searched, table.column("distance"), np.inf)
+    gap = table.column("gap")
+    allowed = int(max_false_injection * int((~table.answerable).sum()) + 1e-9)
     best: tuple[float, ...] | None = None
     chosen = (0.0, 0.0, 0.0)
     for max_distance in np.arange(0.05, 1.0, DISTANCE_STEP):
         near = distance <= max_distance
         for min_gap in np.arange(0.0, LARGEST_GAP, GAP_STEP):
             leads = near & (gap >= min_gap)
-            for sure_distance in np.arange(0.0, max_distance + DISTANCE_STEP / 2, DISTANCE_STEP):
-                injected = leads | (distance <= sure_distance)
-                false = int((injected & ~answerable).sum())
+            for sure in np.arange(0.0, max_distance + DISTANCE_STEP / 2, DISTANCE_STEP):
+                injected = leads | (distance <= sure)
+                false = int((injected & ~table.answerable).sum())
                 if false > allowed:
                     break  # a larger sure_distance only adds
-                hits = int((injected & right).sum())
-                wrong = int((injected & answerable & ~right & ~neutral).sum())
-                value = (
-                    hits - WRONG_NOTE_COST * wrong,
-                    float(-false),
-                    -float(max_distance),
-                    float(min_gap),
-                    -float(sure_distance),
-                )
+                hits = int((injected & table.right).sum())
+                wrong = int((injected & table.answerable & table.wrong).sum())
+                worth = hits - WRONG_NOTE_COST * wrong
+                value = (worth, -false, -float(max_distance), float(min_gap), -float(sure))
                 if best is None or value > best:
-                    best = value
-                    chosen = (float(max_distance), float(min_gap), float(sure_distance))
-    max_distance, min_gap, sure_distance = (round(number, 4) for number in chosen)
-    injected = ((distance <= max_distance) & (gap >= min_gap)) | (distance <= sure_distance)
-    relevant_distances = np.sort(distance[right])
-    position = min(int(SEARCH_SHARE * len(relevant_distances)), len(relevant_distances) - 1)
-    search = float(relevant_distances[position]) if len(relevant_distances) else max_distance
-    return Fit(
-        Thresholds(
-            max_distance=max_distance,
-            min_gap=min_gap,
-            sure_distance=sure_distance,
-            search_distance=round(max(search, max_distance), 4),
-            calibrated_for=calibrated_for,
-        ),
-        coverage=float((injected & right).sum()) / n_answerable,
-        false_injection_rate=float((injected & ~answerable).sum()) / n_unanswerable,
-        wrong_note_rate=float((injected & answerable & ~right & ~neutral).sum()) / n_answerable,
+                    best, chosen = value, (float(max_distance), float(min_gap), float(sure))
+    max_distance, min_gap, sure = (round(number, 4) for number in chosen)
+    return Thresholds(
+        max_distance=max_distance,
+        min_gap=min_gap,
+        sure_distance=sure,
+        search_distance=max(_search_distance(table), max_distance),
+        calibrated_for=fingerprint,
     )
 
 
-def _measured(
-    cases: Sequence[Case],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return distance, gap, whether the best note is relevant, whether it is borderline.
+def _search_distance(table: Rows) -> float:
+    found = table.column("distance")[table.right]
+    return round(float(np.quantile(found, SEARCH_SHARE)), 4) if len(found) else 1.0
 
-    Arrays of the length of ``cases``. Without a candidate the distance is infinite; without a rival
-    the gap is.
+
+# --- everything that is measured ----------------------------------------------------------------
+
+
+def fit(
+    table: Rows,
+    max_false_injection: float,
+    *,
+    model: str,
+    fingerprint: str,
+    features: Sequence[str] = tuple(FEATURES),
+    facts: Mapping[str, Any] | None = None,
+) -> Calibration:
+    """Return weights, hard limits and a bar for at most ``max_false_injection``.
+
+    ``max_false_injection`` is a share of the unanswerable prompts, in [0, 1]. The bar lies where
+    predictions for prompts that were held out of the fit (:data:`FOLDS` folds by the hash of the
+    prompt's id) keep to it.
     """
-    distances, gaps, right, neutral = [], [], [], []
-    for case in cases:
-        if not case.searched:
-            distances.append(np.inf)
-            gaps.append(0.0)
-            right.append(False)
-            neutral.append(False)
-            continue
-        best = min(case.candidates, key=lambda each: (each.distance, each.rank))
-        keys = set(case.ranked[case.candidates.index(best)])
-        gap = policy.gap_of(best, case.candidates)
-        distances.append(best.distance)
-        gaps.append(np.inf if gap is None else gap)
-        right.append(bool(keys & set(case.prompt.relevant)))
-        neutral.append(bool(keys & set(case.prompt.also_ok)))
-    return np.array(distances), np.array(gaps), np.array(right), np.array(neutral)
+    held_out = _held_out(table, features)
+    bar = _bar(held_out, table, max_false_injection)
+    found = table.right & table.searched
+    max_distance = float(np.quantile(table.column("distance")[found], LIMIT_SHARE))
+    min_gap = float(np.quantile(table.column("gap")[found], 1 - LIMIT_SHARE))
+    limited = (table.column("distance") <= max_distance) & (table.column("gap") >= min_gap)
+    injected = table.searched & limited & (held_out >= bar)
+    n_answerable, n_unanswerable = int(table.answerable.sum()), int((~table.answerable).sum())
+    return Calibration(
+        model=model,
+        thresholds=Thresholds(
+            max_distance=round(max_distance, 4),
+            min_gap=round(min_gap, 4),
+            sure_distance=0.0,
+            search_distance=max(_search_distance(table), round(max_distance, 4)),
+            min_probability=round(bar, 4),
+            calibrated_for=fingerprint,
+        ),
+        weights=_weights(table, features),
+        facts={
+            "max_false_injection": max_false_injection,
+            "answerable": n_answerable,
+            "unanswerable": n_unanswerable,
+            "held_out_coverage": round(int((injected & table.right).sum()) / n_answerable, 4),
+            "held_out_false_injection_rate": round(
+                int((injected & ~table.answerable).sum()) / n_unanswerable, 4
+            ),
+            **(facts or {}),
+        },
+    )
+
+
+def _bar(probability: Array, table: Rows, max_false_injection: float) -> float:
+    """Return the probability that only the allowed number of unanswerable prompts reaches."""
+    unanswerable = ~table.answerable
+    allowed = int(max_false_injection * int(unanswerable.sum()) + 1e-9)
+    reached = np.sort(probability[unanswerable & table.searched])[::-1]
+    if len(reached) <= allowed:
+        return 0.5  # nothing is in the way; below an even chance a note is more likely wrong
+    # Halfway to the last allowed one, so that the bar does not sit on a single prompt.
+    above = reached[allowed - 1] if allowed else 1.0
+    return float(max((reached[allowed] + above) / 2, reached[allowed] + 1e-4))
+
+
+def _held_out(table: Rows, features: Sequence[str]) -> Array:
+    """Return for each prompt the probability that a fit without its fold predicts."""
+    folds = np.array([int(sha256(each.encode()).hexdigest(), 16) % FOLDS for each in table.ids])
+    result = np.zeros(len(table.ids))
+    for fold in range(FOLDS):
+        test = folds == fold
+        if test.any():
+            result[test] = predict(_weights(table, features, ~test), table)[test]
+    return result
+
+
+def predict(weights: Weights, table: Rows) -> Array:
+    """Return the probability of each row, ``(n,)``; 0 where nothing was looked up."""
+    total = np.full(len(table.ids), weights.intercept)
+    for name, weight in weights.terms.items():
+        total = total + weight * table.column(name)
+    probability: Array = 1.0 / (1.0 + np.exp(-np.clip(total, -60, 60)))
+    return np.where(table.searched, probability, 0.0)
+
+
+def _weights(table: Rows, features: Sequence[str], rows_of: Array | None = None) -> Weights:
+    """Return the logistic regression of ``right`` on the features, borderline rows left out."""
+    use = table.searched & ~table.neutral
+    if rows_of is not None:
+        use &= rows_of
+    columns = np.column_stack([table.column(name) for name in features])[use]
+    mean, spread = columns.mean(axis=0), columns.std(axis=0)
+    spread[spread == 0.0] = 1.0
+    coefficients = _logistic((columns - mean) / spread, table.right[use].astype(float))
+    plain = coefficients[1:] / spread
+    return Weights(
+        intercept=round(float(coefficients[0] - plain @ mean), 6),
+        terms={name: round(float(w), 6) for name, w in zip(features, plain, strict=True)},
+        typical={name: round(float(m), 6) for name, m in zip(features, mean, strict=True)},
+    )
+
+
+def _logistic(columns: Array, labels: Array) -> Array:
+    """Return intercept and weights of an L2-penalised logistic regression, by Newton's method.
+
+    ``columns`` is ``(n, f)``, standardised; ``labels`` ``(n,)`` of 0 and 1. The intercept is not
+    penalised. (Iteratively reweighted least squares; Hastie et al., The Elements of Statistical
+    Learning, 4.4.1.)
+    """
+    design = np.column_stack([np.ones(len(columns)), columns])
+    penalty = np.diag([0.0, *[RIDGE] * columns.shape[1]])
+    weights = np.zeros(design.shape[1])
+    for _ in range(NEWTON_STEPS):
+        chance = 1.0 / (1.0 + np.exp(-np.clip(design @ weights, -60, 60)))
+        gradient = design.T @ (labels - chance) - penalty @ weights
+        curvature = (design.T * (chance * (1 - chance))) @ design + penalty
+        curvature += 1e-9 * np.eye(len(weights))  # all labels equal: the intercept runs away
+        step = np.linalg.solve(curvature, gradient)
+        weights = weights + step
+        if np.abs(step).max() < 1e-8:
+            break
+    return weights

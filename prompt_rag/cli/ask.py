@@ -47,7 +47,7 @@ def search(
     with Reader.open(config) as reader:
         bar = reader.thresholds
         candidates = reader.candidates(query, tags=tags, source=source_name)
-        ruling = policy.decide(candidates, bar) if bar is not None else None
+        ruling = policy.decide(candidates, bar, reader.weights) if bar is not None else None
     injected = {
         id(verdict.candidate) for verdict in (ruling.verdicts if ruling else ()) if verdict.accepted
     }

@@ -16,6 +16,7 @@ from prompt_rag.cli.ask import WORDS
 from prompt_rag.cli.index import print_report
 from prompt_rag.search import Reader
 
+VOICES = ("work", "bear")
 PROMPTS = (
     "our nightly batch job waits forever on a row lock, how do I see who blocks whom?",
     "how much can I claim for a hotel night in Zurich",
@@ -36,7 +37,7 @@ def demo(quiet: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="prompt-rag-demo-") as folder:
         home = Path(folder)
         own = configuration.load(home)
-        config = replace(own, home=home, sources=tuple(fixtures.sources(home)))
+        config = replace(own, home=home, sources=tuple(fixtures.sources(home, VOICES)))
         click.echo("A made-up person's notes: a folder of Markdown files and a Bear database.\n")
         with output.progress(quiet=quiet) as report_progress:
             report = indexing.rebuild(config, progress=report_progress)

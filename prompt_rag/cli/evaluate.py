@@ -36,7 +36,7 @@ def evaluate(
     quiet: bool,
 ) -> None:
     """Measure a system on labelled prompts; without options on the fixtures."""
-    labelled = evaluation.load_prompts(prompts or fixtures.prompts_file())
+    labelled = evaluation.load_prompts(prompts) if prompts else fixtures.prompts()
     if split is not None:
         labelled = [prompt for prompt in labelled if prompt.split == split]
     with (

@@ -154,15 +154,8 @@ def _status(config: Config) -> dict[str, Any]:
     try:
         files = embedder.locate(config.settings.model_name, config.home)
         identity = embedder.identity_of(files)
-        document["thresholds"] = calibration.thresholds(identity, config.settings, config.home)
-        if document["thresholds"] is not None:
-            bar = document["thresholds"]
-            document["thresholds"] = {
-                "max_distance": bar.max_distance,
-                "min_gap": bar.min_gap,
-                "sure_distance": bar.sure_distance,
-                "search_distance": bar.search_distance,
-            }
+        fitted = calibration.of_model(identity, config.settings, config.home)
+        document["thresholds"] = fitted.thresholds if fitted is not None else None
     except PromptRagError as error:
         problems.append(error)
     try:

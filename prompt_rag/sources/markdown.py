@@ -79,11 +79,10 @@ class MarkdownSource:
         try:
             os.scandir(root).close()
         except OSError as error:
-            why = {
-                FileNotFoundError: "does not exist",
-                NotADirectoryError: "is not a folder",
-            }.get(type(error)) or files.why_unread(error)
-            hint = f"prompt-rag source remove {self._name}"
+            why, hint = {
+                FileNotFoundError: ("does not exist", f"prompt-rag source remove {self._name}"),
+                NotADirectoryError: ("is not a folder", f"prompt-rag source remove {self._name}"),
+            }.get(type(error), (files.why_unread(error), "prompt-rag doctor"))
             raise SourceError(f"source {self._name}: {root} {why}", hint) from error
         scope = EVERYTHING if paths is None else Scope.of(root, paths)
         found = self._found(known, scope, time.time())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from hashlib import sha256
+from itertools import pairwise
 
 import pytest
 import regex
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prompt_rag import segments
-from prompt_rag.chunking import Limits, Piece, pieces
+from prompt_rag.chunking import Limits, Piece, pieces, version
 from prompt_rag.domain import Note, PassageKind, note_id
 from prompt_rag.sources.structure import parse
 
@@ -223,7 +224,8 @@ def test_ids_ordinals_and_hashes() -> None:
 
 
 def test_each_section_carries_its_path() -> None:
-    body = f"{words(30, 'a')}\n\n## B\n\n{words(30, 'b')}\n\n### C\n\n{words(30, 'c')}\n\n## D\n\n{words(30, 'd')}"
+    a, b, c, d = (words(30, name) for name in "abcd")
+    body = f"{a}\n\n## B\n\n{b}\n\n### C\n\n{c}\n\n## D\n\n{d}"
     found = cut(body)
     assert [p.passage.heading_path for p in found] == [(), ("B",), ("B", "C"), ("D",)]
     assert found[2].embedded == f"The title\nB > C\n\n{words(30, 'c')}"
@@ -236,7 +238,10 @@ def test_skipped_levels_and_empty_headings() -> None:
 
 
 def test_small_sections_join_the_one_above() -> None:
-    body = f"## A\n\n{words(30)}\n\n### Small\n\nfew words\n\n### Large\n\n{words(30, 'l')}\n\n### Tail\n\nend"
+    large = words(30, "l")
+    body = (
+        f"## A\n\n{words(30)}\n\n### Small\n\nfew words\n\n### Large\n\n{large}\n\n### Tail\n\nend"
+    )
     assert shape(cut(body)) == [
         ("section", ("A",), f"{words(30)}\n\n### Small\n\nfew words\n\n### Tail\n\nend"),
         ("section", ("A", "Large"), words(30, "l")),
@@ -293,6 +298,11 @@ def test_a_title_and_path_without_end_leave_room_for_the_text() -> None:
     assert found[0].passage.heading_path == (heading.strip(), "Inner")
 
 
+def test_a_model_that_reads_next_to_nothing_gets_text_without_a_title() -> None:
+    found = cut("a b c", Limits(max_tokens=4), title="long " * 9)
+    assert [piece.embedded for piece in found] == ["a b", "c"]
+
+
 # --- splitting ------------------------------------------------------------
 
 
@@ -300,7 +310,7 @@ def test_prose_is_split_at_sentences_with_overlap() -> None:
     found = cut(words(1000))
     texts = [piece.passage.text for piece in found]
     assert len(texts) == 4
-    for before, after in zip(texts, texts[1:], strict=False):
+    for before, after in pairwise(texts):
         assert segments.word_count(before) <= 300
         assert before.endswith(".")
         overlap = segments.last_words(before, 40)
@@ -311,8 +321,8 @@ def test_prose_is_split_at_sentences_with_overlap() -> None:
 def test_paragraph_ends_come_first() -> None:
     body = "\n\n".join(words(90, name) for name in ("a", "b", "c", "d"))
     texts = [piece.passage.text for piece in cut(body)]
-    assert texts[0].endswith("c89")
-    assert texts[1].endswith("d89")
+    assert texts[0].endswith("c89.")
+    assert texts[1].endswith("d89.")
     assert "d0" not in texts[0]
 
 
@@ -320,6 +330,11 @@ def test_a_long_sentence_gives_its_last_words() -> None:
     endless = " ".join(f"w{n}" for n in range(400))
     first, second = cut(endless)
     assert second.passage.text.startswith(segments.last_words(first.passage.text, 40) + " ")
+
+
+def test_without_overlap_each_word_stands_once() -> None:
+    found = cut(words(1000), Limits(overlap_words=0, max_tokens=10_000))
+    assert " ".join(piece.passage.text for piece in found) == words(1000)
 
 
 def test_no_overlap_into_a_new_subject() -> None:
@@ -391,10 +406,20 @@ def test_a_list_is_cut_between_its_lines_and_not_in_its_fences() -> None:
     assert len(cut(one_fence)) > 1  # alone too long
 
 
+def test_one_endless_item_is_cut_at_its_sentences() -> None:
+    first, second = cut(f"- {words(400)}")
+    assert first.passage.text.endswith(".")
+    assert segments.word_count(first.passage.text) == 300
+    assert second.passage.text.endswith("word399.")
+
+
 def test_a_last_crumb_takes_company() -> None:
-    code = "```\n" + "\n".join(f"line_{n} = {n}" for n in range(130)) + "\n```"
-    found = cut(f"{words(35)}\n\n{code}\n\nSee there.")
-    assert [segments.word_count(piece.passage.text) for piece in found] == [35, 262]
+    code = ["```\n" + "\n".join(f"{name}{n} = {n}" for n in range(60)) + "\n```" for name in "ab"]
+    found = cut(f"{words(59)}\n\n{code[0]}\n\n{code[1]}\n\nSee there.")
+    assert [piece.passage.text for piece in found] == [
+        f"{words(59)}\n\n{code[0]}",
+        f"{code[1]}\n\nSee there.",
+    ]
 
 
 def test_a_megabyte_without_a_space() -> None:
@@ -402,6 +427,20 @@ def test_a_megabyte_without_a_space() -> None:
     found = cut("x" * 1_000_000, Limits(), title="T")
     assert "".join(piece.passage.text for piece in found) == "x" * 1_000_000
     assert time.perf_counter() - began < 20
+
+
+def test_what_a_tokenizer_folds_into_one_unknown_token_is_cut_all_the_same() -> None:
+    found = pieces(note("x" * 100_000), Limits(), lambda text: 2 + len(text.split()))
+    assert "".join(piece.passage.text for piece in found) == "x" * 100_000
+    assert max(len(piece.embedded) for piece in found) <= 17 * Limits().max_tokens
+
+
+def test_an_outline_of_headings_fills_its_passages() -> None:
+    found = cut("\n\n".join(f"# H{n}" for n in range(1000)))
+    assert len(found) == 4
+    assert re.findall(r"H\d+", "".join(p.passage.text for p in found)) == [
+        f"H{n}" for n in range(1000)
+    ]
 
 
 def test_one_grapheme_too_long_for_the_model_is_not_cut() -> None:
@@ -479,3 +518,8 @@ def test_equal_notes_make_equal_passages(blocks: list[str]) -> None:
     body = "\n\n".join(blocks)
     assert cut(body) == cut(body)
     assert [p.passage.ordinal for p in cut(body)] == list(range(len(cut(body))))
+
+
+def test_the_version_depends_on_the_tiers_and_not_on_their_order() -> None:
+    assert version(("tldr", "section")) == version(("section", "tldr"))
+    assert version(("tldr",)) != version(("tldr", "section"))

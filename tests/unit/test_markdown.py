@@ -357,8 +357,9 @@ def test_a_folder_that_cannot_be_listed_keeps_what_is_known(
     assert keys(scan(vault, known)) == ["/", "b/c.md", "bb/d.md"]
     with monkeypatch.context() as patch:
         patch.setattr(os, "scandir", failing("/vault", refused, os.scandir))
-        with pytest.raises(SourceError, match="permission denied"):
+        with pytest.raises(SourceError, match="permission denied") as error:
             scan(vault)
+        assert error.value.hint == "prompt-rag doctor"
 
 
 def test_what_vanishes_during_the_scan_is_not_there(

@@ -1,6 +1,6 @@
-"""Fit the shipped thresholds: a sweep on the fixtures' tune split, checked once on the test split.
+"""Fit what ships for the default model: on the fixtures' tune split, checked on the test split.
 
-``python benchmarks/thresholds.py`` prints JSON; ``--write`` also replaces
+``python benchmarks/calibrate.py`` prints JSON; ``--write`` also replaces
 ``prompt_rag/data/calibration.json``, from which the hook takes its bar.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from prompt_rag import calibration, evaluation, fsio, indexing, tuning
+from prompt_rag import calibration, evaluation, indexing, tuning
 from prompt_rag import config as configuration
 from prompt_rag.cli import fixtures
 from prompt_rag.evaluation import Case
@@ -28,34 +28,37 @@ def main() -> None:
         home = Path(folder)
         config = replace(configuration.load(home), sources=tuple(fixtures.sources(home)))
         indexing.rebuild(config)
-        prompts = evaluation.load_prompts(fixtures.prompts_file())
+        prompts = fixtures.prompts()
         with Reader.open(config) as reader:
             identity = reader.embedder.identity
             cases = evaluation.run("prompt-rag", reader, prompts)
-            tune = [case for case in cases if case.prompt.split == "tune"]
-            fit = tuning.fit(tune, MAX_FALSE_INJECTION, identity.fingerprint)
-            reader.thresholds = fit.thresholds
-            fitted = evaluation.run("prompt-rag", reader, prompts)
-    bar = asdict(fit.thresholds)
-    del bar["calibrated_for"]
-    entry = {
-        "name": identity.name,
-        "fingerprint": identity.fingerprint,
-        **bar,
-        "fitted_by": "benchmarks/thresholds.py",
-        "max_false_injection": MAX_FALSE_INJECTION,
-    }
-    result = {
-        "thresholds": entry,
-        **{
-            split: _figures([case for case in fitted if case.prompt.split == split])
-            for split in ("tune", "test")
-        },
-    }
-    print(json.dumps(result, indent=2))
+            table = tuning.rows([case for case in cases if case.prompt.split == "tune"])
+            alone = tuning.fit_distance_gap(table, MAX_FALSE_INJECTION, identity.fingerprint)
+            fitted = tuning.fit(
+                table,
+                MAX_FALSE_INJECTION,
+                model=identity.name,
+                fingerprint=identity.fingerprint,
+                facts={"fitted_by": "benchmarks/calibrate.py", "on": "fixtures, tune split"},
+            )
+            results: dict[str, Any] = {}
+            for name, bar, weights in (
+                ("distance-gap", alone, None),
+                ("prompt-rag", fitted.thresholds, fitted.weights),
+            ):
+                reader.thresholds, reader.weights = bar, weights
+                judged = evaluation.run("prompt-rag", reader, prompts)
+                results[name] = {
+                    split: _figures([case for case in judged if case.prompt.split == split])
+                    for split in ("tune", "test")
+                }
+    print(
+        json.dumps(
+            {"distance_gap": asdict(alone), "fitted": asdict(fitted), "results": results}, indent=2
+        )
+    )
     if "--write" in sys.argv:
-        document = json.dumps({"models": [entry]}, indent=2) + "\n"
-        fsio.write_atomic(str(calibration.SHIPPED), document.encode(), mode=0o644)
+        calibration.write(calibration.SHIPPED, fitted, mode=0o644)
 
 
 def _figures(cases: Sequence[Case]) -> dict[str, Any]:
