@@ -420,6 +420,7 @@ class BuildReport:
     """What a rebuild or a sync did. ``skipped`` holds ``(note, why)``; ``seconds`` is wall time.
 
     ``kept`` names sources that could not be read and why; what was indexed of them stays.
+    ``warnings`` names sources of which something else than a note could not be read, and what.
     """
 
     seen: int
@@ -433,6 +434,7 @@ class BuildReport:
     seconds: float
     generation: str
     kept: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

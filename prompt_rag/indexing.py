@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +44,8 @@ from prompt_rag.sources.markdown import MarkdownSource
 NOTES_PER_BATCH = 200
 # A sync that would drop more than this share of a source is taken for a fault of the disk.
 LARGEST_SHRINK = 0.5
+ALLOW_SHRINK = "prompt-rag sync --allow-shrink"
+FORGOTTEN = "forgotten on request"
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage ("scan" or "embed"), how much of it is done, and the total (0: unknown)."""
@@ -77,6 +80,9 @@ class _Scan:
     skipped: list[tuple[str, str]] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     kept: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+    refusals: list[SourceError] = field(default_factory=list)
+    """What was wrong with each source of ``kept``."""
     carried: list[tuple[str, str]] = field(default_factory=list)
     """Source and key of notes that could not be read now; what was indexed of them stays."""
     missing: list[str] = field(default_factory=list)
@@ -88,14 +94,30 @@ class _Scan:
     def seen(self) -> int:
         return len(self.changed) + len(self.touched) + self.unchanged + len(self.skipped)
 
+    @property
+    def changes(self) -> bool:
+        """Whether anything is to be written."""
+        return bool(self.changed or self.touched or self.removed)
+
     def take(self, found: _Scan, source: str) -> None:
         """Add what was found in one source."""
         self.changed += found.changed
         self.touched += found.touched
         self.unchanged += found.unchanged
         self.skipped += found.skipped
+        self.warnings += found.warnings
+        self.carried += found.carried
         self.removed += found.removed
         self.removed += [note_id(source, key) for key in found.missing]
+
+    def keep(self, source: str, why: str, refusal: SourceError) -> None:
+        """Note that what is indexed of a source stays as it is."""
+        self.kept.append((source, why))
+        self.refusals.append(refusal)
+
+    def refusal(self) -> SourceError:
+        """Return the error that says why no source at all could be taken in."""
+        return SourceError("; ".join(each.message for each in self.refusals), self.refusals[0].hint)
 
 
 @contextlib.contextmanager
@@ -120,35 +142,29 @@ def rebuild(
 ) -> BuildReport:
     """Index everything anew, aside, then make it the current generation.
 
-    Notes that cannot be read right now are taken over from the old generation where it fits.
+    Notes that cannot be read right now are taken over from the old generation where it fits; what
+    was forgotten on request stays out.
 
-    Raises :class:`ConfigError` without sources, :class:`SourceError` where a source cannot be read
-    and cannot be taken over either, :class:`WriterBusy`, :class:`ModelUnavailable`. On any error
-    the old generation stays current.
+    Raises :class:`ConfigError` without sources, :class:`SourceError` where no source can be read,
+    or where one that the index holds notes of can be neither read nor taken over,
+    :class:`WriterBusy`, :class:`ModelUnavailable`. On any error the old generation stays current.
     """
     started = time.monotonic()
     _require_sources(config)
-    with writing(config):
+    with writing(config), contextlib.ExitStack() as stack:
         model = _Model(config, make_embedder)
-        old = _old_catalog(config, model.identity)
-        with contextlib.ExitStack() as stack:
-            if old is not None:
-                stack.enter_context(old)
-            generation = generations.create(config.home)
-            catalog = stack.enter_context(
-                Catalog.create(
-                    generation.catalog, model.identity, chunking.version(config.settings.tiers)
-                )
-            )
-            if old is not None:
-                catalog.forget(old.forgotten())
-            scan = _Scan()
-            for settings in config.sources:
-                _scan_anew(make_source(settings), old, scan, progress)
-            counts = _Writer(catalog, model, config, progress).write(scan)
-            if old is not None:
-                _carry_over(old, catalog, scan.carried)
-            vectors.checkpoint(generation, catalog, force=True)
+        old = _old_index(config, model.identity)
+        if old.catalog is not None:
+            stack.enter_context(old.catalog)
+        scan = _scan_all_anew(config, old, progress)
+        with _aside(config.home) as generation:
+            version = chunking.version(config.settings.tiers)
+            with Catalog.create(generation.catalog, model.identity, version) as catalog:
+                catalog.forget(old.forgotten)
+                counts = _Writer(catalog, model, config, progress).write(scan)
+                if old.catalog is not None:
+                    _carry_over(old.catalog, catalog, scan.carried)
+                vectors.checkpoint(generation, catalog, force=True)
         previous = generations.publish(config.home, generation.id)
         generations.prune(config.home, keep=[previous] if previous else [])
     return _report(scan, counts, started, generation.id)
@@ -159,31 +175,89 @@ def _require_sources(config: Config) -> None:
         raise ConfigError("there are no notes to index yet", "prompt-rag source add markdown DIR")
 
 
-def _old_catalog(config: Config, identity: EmbedderIdentity) -> Catalog | None:
+@contextlib.contextmanager
+def _aside(home: Path) -> Iterator[generations.Generation]:
+    """Give the folder of a new generation to fill; where that fails nothing of it stays."""
+    generation = generations.create(home)
     try:
-        generation = generations.current(config.home)
-        return Catalog.open(
-            generation.catalog, identity, chunker_version=chunking.version(config.settings.tiers)
-        )
+        yield generation
+    except BaseException:
+        shutil.rmtree(generation.folder, ignore_errors=True)
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Old:
+    """The index that a rebuild replaces, as far as it can be read.
+
+    ``catalog`` is None where its vectors are of no use to the new one. ``known`` holds the keys of
+    its notes by source.
+    """
+
+    catalog: Catalog | None = None
+    forgotten: frozenset[str] = frozenset()
+    known: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
+def _old_index(config: Config, identity: EmbedderIdentity) -> _Old:
+    """Open what there is. What was forgotten counts even where model or chunker have changed."""
+    try:
+        catalog = Catalog.open(generations.current(config.home).catalog)
     except (IndexMissing, IndexIncompatible, IndexDamaged):
-        return None  # a rebuild is what mends these
-
-
-def _scan_anew(source: Source, old: Catalog | None, scan: _Scan, progress: Progress) -> None:
+        return _Old()  # a rebuild is what mends these
     try:
-        for item in source.scan({}):
-            if isinstance(item, Note):
-                scan.changed.append((item, content_hash(item)))
-            elif isinstance(item, Skipped):
-                scan.skipped.append((item.key, item.why))
-                if item.keep:
-                    scan.carried.append((source.name, item.key))
-            progress("scan", scan.seen, 0)
-    except SourceError as error:
-        known = old.fingerprints(source.name) if old is not None else {}
-        scan.kept.append((source.name, error.message))
-        scan.changed = [pair for pair in scan.changed if pair[0].source != source.name]
-        scan.carried += [(source.name, key) for key in known]
+        forgotten = catalog.forgotten()
+        known = {source: list(catalog.fingerprints(source)) for source in catalog.sources()}
+    except IndexDamaged:
+        catalog.close()
+        return _Old()
+    version = chunking.version(config.settings.tiers)
+    if (catalog.identity, catalog.chunker_version) == (identity, version):
+        return _Old(catalog, forgotten, known)
+    catalog.close()
+    return _Old(None, forgotten, known)
+
+
+def _scan_all_anew(config: Config, old: _Old, progress: Progress) -> _Scan:
+    """Read every source. Raises :class:`SourceError` where notes would be lost by going on."""
+    scan = _Scan()
+    for settings in config.sources:
+        source = make_source(settings)
+        known = old.known.get(source.name, ())
+        try:
+            scan.take(_scan_anew(source, known, old.forgotten, scan.seen, progress), source.name)
+        except SourceError as error:
+            if known and old.catalog is None:
+                raise
+            scan.keep(source.name, error.message, error)
+            scan.carried += [(source.name, key) for key in known]
+    if len(scan.kept) == len(config.sources) and not scan.carried:
+        raise scan.refusal()
+    return scan
+
+
+def _scan_anew(
+    source: Source,
+    known: Collection[str],
+    forgotten: Collection[str],
+    before: int,
+    progress: Progress,
+) -> _Scan:
+    found = _Scan()
+    # Without fingerprints every note is read; a folder that cannot be listed names its notes.
+    for item in source.scan(dict.fromkeys(known, "")):
+        if isinstance(item, Note):
+            if note_id(source.name, item.key) in forgotten:
+                found.skipped.append((item.key, FORGOTTEN))
+            else:
+                found.changed.append((item, content_hash(item)))
+        elif isinstance(item, Skipped):
+            found.skipped.append((item.key, item.why))
+            if item.keep:
+                found.carried.append((source.name, item.key))
+        progress("scan", before + found.seen, 0)
+    found.warnings += _warnings(source)
+    return found
 
 
 def _carry_over(old: Catalog, new: Catalog, carried: Sequence[tuple[str, str]]) -> None:
@@ -209,44 +283,30 @@ def sync(
     """Bring the current generation up to date with the sources; with ``paths`` only those files.
 
     A source that cannot be read keeps what was indexed of it and is named in the report. One that
-    lost more than half of its notes does too, unless ``allow_shrink``. ``dry_run`` reports what
-    would be done and writes nothing.
+    lost more than half of its notes is named too and keeps them, unless ``allow_shrink``; what
+    changed in it is taken in. ``dry_run`` reports what would be done and writes nothing.
 
-    Raises :class:`IndexMissing`, :class:`IndexIncompatible`, :class:`IndexDamaged`,
-    :class:`WriterBusy`, :class:`ModelUnavailable`, and :class:`SourceError` where no source at all
-    could be read.
+    Raises :class:`ConfigError` where there are neither sources nor an index, :class:`IndexMissing`,
+    :class:`IndexIncompatible`, :class:`IndexDamaged`, :class:`WriterBusy`,
+    :class:`ModelUnavailable`, and :class:`SourceError` where every source is kept as it was and
+    nothing else is to be done.
     """
     started = time.monotonic()
-    _require_sources(config)
     absolute = None if paths is None else [path.absolute() for path in paths]
+    _current(config)
     model = _Model(config, make_embedder)
     guard = contextlib.nullcontext() if dry_run else writing(config, wait_seconds=wait_seconds)
     with guard:
-        generation = generations.current(config.home)
+        generation = _current(config)
         with Catalog.open(
             generation.catalog,
             model.identity,
             chunker_version=chunking.version(config.settings.tiers),
             writable=not dry_run,
         ) as catalog:
-            scan = _Scan()
-            for settings in config.sources:
-                source = make_source(settings)
-                try:
-                    found = _scan_changes(source, catalog, absolute, progress)
-                except SourceError as error:
-                    scan.kept.append((source.name, error.message))
-                    continue
-                known = len(catalog.fingerprints(source.name))
-                if not allow_shrink and (why := _looks_like_a_missing_disk(found, known)):
-                    scan.kept.append((source.name, why))
-                    found.missing = []
-                scan.take(found, source.name)
-            if absolute is None:
-                scan.removed += _orphans(catalog, config)
-            if config.sources and len(scan.kept) == len(config.sources) and not scan.removed:
-                name, why = scan.kept[0]
-                raise SourceError(f"{name}: {why}", "prompt-rag source list")
+            scan = _scan_all_changes(
+                config, catalog, absolute, allow_shrink=allow_shrink, progress=progress
+            )
             if dry_run:
                 return _report(scan, _Counts(), started, generation.id)
             catalog.touch(scan.touched)
@@ -257,8 +317,55 @@ def sync(
     return _report(scan, counts, started, generation.id)
 
 
+def _current(config: Config) -> generations.Generation:
+    """Return the generation to bring up to date.
+
+    Where the settings name no source any more, an index is still there to be emptied.
+    """
+    try:
+        return generations.current(config.home)
+    except IndexMissing:
+        _require_sources(config)
+        raise
+
+
+def _scan_all_changes(
+    config: Config,
+    catalog: Catalog,
+    paths: Collection[Path] | None,
+    *,
+    allow_shrink: bool,
+    progress: Progress,
+) -> _Scan:
+    """Compare every source with the catalog. Raises :class:`SourceError` as :func:`sync` does."""
+    scan = _Scan()
+    for settings in config.sources:
+        source = make_source(settings)
+        try:
+            found = _scan_changes(source, catalog, paths, scan.seen, progress)
+        except SourceError as error:
+            scan.keep(source.name, error.message, error)
+            continue
+        known = len(catalog.fingerprints(source.name))
+        if not allow_shrink and found.lost > LARGEST_SHRINK * known:
+            why = f"{found.lost} of {known} notes are gone, which looks like a missing disk"
+            refusal = SourceError(f"source {source.name}: {why}", ALLOW_SHRINK)
+            scan.keep(source.name, f"{why}; if they are gone for good: {ALLOW_SHRINK}", refusal)
+            found.missing = []
+        scan.take(found, source.name)
+    if paths is None:
+        scan.removed += _orphans(catalog, config)
+    if scan.kept and len(scan.kept) == len(config.sources) and not scan.changes:
+        raise scan.refusal()
+    return scan
+
+
 def _scan_changes(
-    source: Source, catalog: Catalog, paths: Collection[Path] | None, progress: Progress
+    source: Source,
+    catalog: Catalog,
+    paths: Collection[Path] | None,
+    before: int,
+    progress: Progress,
 ) -> _Scan:
     """Compare one source with the catalog. Raises :class:`SourceError`."""
     known = catalog.fingerprints(source.name)
@@ -281,12 +388,13 @@ def _scan_changes(
             case Note():
                 present.add(item.key)
                 if note_id(source.name, item.key) in forgotten:
-                    found.skipped.append((item.key, "forgotten on request"))
+                    found.skipped.append((item.key, FORGOTTEN))
                 elif hashes.get(item.key) == (digest := content_hash(item)):
                     found.touched.append(item)
                 else:
                     found.changed.append((item, digest))
-        progress("scan", found.seen, 0)
+        progress("scan", before + found.seen, 0)
+    found.warnings += _warnings(source)
     if paths is None:
         found.missing = [key for key in known if key not in present]
     # A note that only moved is found again under another key and is not lost.
@@ -295,14 +403,11 @@ def _scan_changes(
     return found
 
 
-def _looks_like_a_missing_disk(found: _Scan, known: int) -> str:
-    """Return why the notes that are gone are not believed to be gone, or ""."""
-    if found.lost <= LARGEST_SHRINK * known:
-        return ""
-    return (
-        f"{found.lost} of {known} notes are gone, which looks like a missing disk;"
-        " if they are gone for good: prompt-rag sync --allow-shrink"
-    )
+def _warnings(source: Source) -> list[tuple[str, str]]:
+    """Return what of a source could not be read, though its notes were."""
+    if not isinstance(source, BearSource):
+        return []
+    return [(source.name, warning) for warning in source.warnings]
 
 
 def _orphans(catalog: Catalog, config: Config) -> list[str]:
@@ -428,4 +533,5 @@ def _report(scan: _Scan, counts: _Counts, started: float, generation: str) -> Bu
         seconds=round(time.monotonic() - started, 3),
         generation=generation,
         kept=tuple(scan.kept),
+        warnings=tuple(scan.warnings),
     )

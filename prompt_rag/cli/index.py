@@ -117,7 +117,11 @@ def status(as_json: bool) -> None:
         return
     rows = [[key, str(document[key])] for key in ("home", "config", "model", "index")]
     if bar := document["thresholds"]:
-        rows.append(["thresholds", f"max_distance {bar['max_distance']}, min_gap {bar['min_gap']}"])
+        numbers = (
+            f"max_distance {bar.max_distance}, min_gap {bar.min_gap},"
+            f" min_probability {bar.min_probability}"
+        )
+        rows.append(["thresholds", numbers])
     else:
         rows.append(["thresholds", "none for this model; try: prompt-rag tune"])
     output.print_table(["", ""], rows)
