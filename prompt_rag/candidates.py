@@ -28,6 +28,10 @@ PASSAGES_BY_WORD = 12
 RARE_NOTES = 50
 RARE_WORDS = 6
 
+# Candidates whose passage is read word by word: those that the policy may weigh, because no more
+# than three are injected and each needs the one before it.
+PASSAGES_READ = 4
+
 # Weights of the order, chosen by MRR and recall@5 on the fixtures' tune split
 # (benchmarks/ranking.py): the best passage, the whole note, the share of the query's words that the
 # note has, and that its title has.
@@ -122,10 +126,9 @@ class _Words:
         }
         self._total = sum(self._weights.values())
 
-    @property
-    def count(self) -> int:
-        """How many different words there are."""
-        return len(self._weights)
+    def count(self, terms: frozenset[str]) -> int:
+        """Return how many of the query's words are among ``terms``."""
+        return sum(term in terms for term in self._weights)
 
     def share(self, terms: frozenset[str]) -> float:
         """Return which share of the query's words, by weight, is among ``terms``."""
@@ -151,7 +154,6 @@ def _in_order(
             policy.WHOLE_NOTE: whole,
             policy.COVERAGE: coverage,
             policy.TITLE_COVERAGE: words.share(lexical.terms(note.title)),
-            policy.QUERY_TERMS: float(words.count),
         }
         order = (
             BEST_PASSAGE * distance
@@ -168,10 +170,23 @@ def _in_order(
             note,
             distance,
             rank,
-            {**evidence, policy.TO_BEST: _cosine_distance(first, vector_of[label])},
+            {
+                **evidence,
+                policy.TO_BEST: _cosine_distance(first, vector_of[label]),
+                **(_of_passage(passage, note, words) if rank <= PASSAGES_READ else {}),
+            },
         )
         for rank, (*_, (label, distance, passage, note), evidence) in enumerate(ordered, start=1)
     ]
+
+
+def _of_passage(passage: Passage, note: NoteHead, words: _Words) -> dict[str, float]:
+    """Return what the query's words say about one passage."""
+    terms = lexical.terms("\n".join([note.title, *passage.heading_path, passage.text]))
+    return {
+        policy.PASSAGE_COVERAGE: words.share(terms),
+        policy.PASSAGE_WORDS: float(words.count(terms)),
+    }
 
 
 def _cosine_distance(one: Vector, other: Vector) -> float:

@@ -27,8 +27,10 @@ TITLE_COVERAGE = "title_coverage"
 """Evidence: the same share for the note's title."""
 TO_BEST = "to_best"
 """Evidence: cosine distance between a candidate's passage and the best candidate's passage."""
-QUERY_TERMS = "query_terms"
-"""Evidence: how many different words of the query say something; the same for all candidates."""
+PASSAGE_COVERAGE = "passage_coverage"
+"""Evidence: the same share for the passage alone, its headings and the title included."""
+PASSAGE_WORDS = "passage_words"
+"""Evidence: how many different words of the query stand in the passage."""
 
 # Passages of different notes that are closer than this say the same. Near copies in the fixtures
 # measure 0.02 to 0.10 with the default model, two notes on one subject 0.25 and more.
@@ -43,7 +45,8 @@ FEATURES: Mapping[str, str] = {
     "coverage": "how many of the prompt's words the note has",
     "coverage_lead": "how many more of them than other notes have",
     "title_coverage": "how many of them its title has",
-    "log_terms": "how much the prompt says",
+    "passage_coverage": "how many of them the passage has",
+    "words_found": "how many words that is",
 }
 """What the probability is made of, each in a person's words."""
 
@@ -98,7 +101,9 @@ def features_of(candidate: Candidate, rivals: Sequence[Candidate]) -> dict[str, 
         "coverage": coverage,
         "coverage_lead": coverage - max(others, default=0.0),
         "title_coverage": candidate.evidence.get(TITLE_COVERAGE, 0.0),
-        "log_terms": math.log1p(candidate.evidence.get(QUERY_TERMS, 0.0)),
+        "passage_coverage": candidate.evidence.get(PASSAGE_COVERAGE, 0.0),
+        # The first words found say more than the tenth.
+        "words_found": math.log1p(candidate.evidence.get(PASSAGE_WORDS, 0.0)),
     }
 
 
