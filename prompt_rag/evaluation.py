@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,8 @@ def like(
     for text, candidate in _whole_notes(reader.catalog):
         found = sum(word in text for word in wanted)
         if found:
-            counted.append((-found, candidate.note.key, candidate))
+            strength = replace(candidate, distance=1.0 - found / len(wanted))
+            counted.append((-found, candidate.note.key, strength))
     counted.sort(key=lambda each: each[:2])
     ranked = [candidate for *_, candidate in counted]
     enough = [each[2] for each in counted if -each[0] * 2 >= len(wanted)]
@@ -185,9 +186,10 @@ def bm25(
     found = reader.catalog.full_text(prompt, 200)
     records = reader.catalog.passages([label for label, _ in found])
     best: dict[str, Candidate] = {}
-    for label, _rank in found:
+    for label, rank in found:
         passage, note = records[label]
-        best.setdefault(note.id, Candidate(passage, note, 2.0, len(best) + 1))
+        # BM25 has no scale of its own; falling towards 0 it orders as a distance does.
+        best.setdefault(note.id, Candidate(passage, note, 1.0 / (1.0 - rank), len(best) + 1))
     ranked = list(best.values())
     return None, ranked, ranked[:INJECTED_BY_BASELINES]
 

@@ -352,6 +352,8 @@ _MACHINE_MARKS = (
     "<bash-input",
     "<bash-stdout",
     "<bash-stderr",
+    "stop hook feedback:",
+    "this session is being continued from a previous conversation",
     "<user-prompt-submit-hook",
     "<hook_context",
     "<environment_context",

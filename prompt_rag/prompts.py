@@ -299,6 +299,7 @@ _CHATTER = frozenset(
     option choice number step steps change changes apply accept approve approved save plan
     execute implement bit little way enough same different approach whatever job time times
     explain elaborate clarify repeat rephrase shorten summarize summarise pleased happy welcome
+    file files round around shorter longer simpler both two three you're youre were right had
 
     ja jo jep nein doch gut super prima passt genau danke bitte weiter mach mache machen
     weitermachen das es jetzt nochmal noch mal einmal wieder klar gern gerne stimmt richtig

@@ -176,7 +176,7 @@ def fit(
             min_probability=round(bar, 4),
             calibrated_for=fingerprint,
         ),
-        weights=_weights(table, features),
+        weights=weights_of(table, features),
         facts={
             "max_false_injection": max_false_injection,
             "answerable": n_answerable,
@@ -209,7 +209,7 @@ def _held_out(table: Rows, features: Sequence[str]) -> Array:
     for fold in range(FOLDS):
         test = folds == fold
         if test.any():
-            result[test] = predict(_weights(table, features, ~test), table)[test]
+            result[test] = predict(weights_of(table, features, ~test), table)[test]
     return result
 
 
@@ -222,8 +222,11 @@ def predict(weights: Weights, table: Rows) -> Array:
     return np.where(table.searched, probability, 0.0)
 
 
-def _weights(table: Rows, features: Sequence[str], rows_of: Array | None = None) -> Weights:
-    """Return the logistic regression of ``right`` on the features, borderline rows left out."""
+def weights_of(table: Rows, features: Sequence[str], rows_of: Array | None = None) -> Weights:
+    """Return the logistic regression of ``right`` on the features, borderline rows left out.
+
+    ``rows_of`` is ``(n,)`` bool, the rows to fit on; None means all.
+    """
     use = table.searched & ~table.neutral
     if rows_of is not None:
         use &= rows_of
