@@ -14,9 +14,13 @@ HOT = ("hook", "touched")
 def main() -> None:
     """Run the command line."""
     if len(sys.argv) > 1 and sys.argv[1] in HOT and not {"--help", "-h"} & set(sys.argv):
-        from prompt_rag import hook
+        try:
+            from prompt_rag import hook
 
-        hook.main(sys.argv[2:])
+            hook.main(sys.argv[2:])
+        except BaseException:  # noqa: BLE001  # whatever it is, the prompt must go through
+            # An interrupt or a broken installation, before the hook could protect itself.
+            sys.exit(0)
     else:
         from prompt_rag import cli
 

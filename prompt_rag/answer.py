@@ -8,11 +8,12 @@ exception.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from prompt_rag import calibration, decisions, pauses, redaction, wire
+from prompt_rag import calibration, decisions, pauses, redaction, search, wire
 from prompt_rag import config as configuration
 from prompt_rag.config import Config
 from prompt_rag.decisions import DecisionLog
@@ -20,6 +21,7 @@ from prompt_rag.domain import (
     Candidate,
     ConfigError,
     Decision,
+    Embedder,
     IndexDamaged,
     IndexIncompatible,
     IndexMissing,
@@ -47,6 +49,7 @@ class Answerer:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._stamp = _stamp(self._config)
+        self._embedder: Embedder | None = None
         self._reader: Reader | None = None
         self._sessions = Sessions(self._config.home / "sessions")
 
@@ -78,9 +81,10 @@ class Answerer:
     def answer(self, request: Mapping[str, object], deadline: float) -> dict[str, object]:
         """Return ``{"outcome", "reason", "block"}`` for a request of the hook.
 
-        ``deadline`` is an instant of ``time.monotonic()``; past it nothing is remembered as shown,
-        because nobody will print it.
+        ``deadline`` is an instant of ``time.monotonic()``. The hook ends at that instant and says
+        so in the log itself: past it nothing is remembered as shown, and nothing is logged twice.
         """
+        started = time.perf_counter()
         session = _text(request, "session")
         if request.get("kind") == "session-start":
             if _text(request, "source") in FORGETTING:
@@ -88,15 +92,19 @@ class Answerer:
             return _reply(Decision("abstain", Reason.EMPTY))
         prompt = _text(request, "prompt")
         repeats: set[str] = set()
-        decision = self._before_search(prompt, session)
-        if decision is None:
-            decision = self._decide(prompt, session, repeats)
+        try:
+            decision = self._before_search(prompt, session)
+            if decision is None:
+                decision = self._decide(prompt, session, repeats)
+        except Exception:
+            self._log(Decision("abstain", Reason.ERROR), request, 0, started)
+            raise  # the worker tells where it came from, in a log of its own
         if time.monotonic() >= deadline:
-            decision = replace(decision, outcome="abstain", reason=Reason.DEADLINE, block="")
-        elif decision.outcome == "inject":
+            return _reply(replace(decision, outcome="abstain", reason=Reason.DEADLINE, block=""))
+        if decision.outcome == "inject":
             shown = {text_key(excerpt.candidate.passage.text) for excerpt in decision.excerpts}
             self._sessions.add(session, shown)
-        self._log(decision, request, len(repeats))
+        self._log(decision, request, len(repeats), started)
         return _reply(decision)
 
     def close(self) -> None:
@@ -129,10 +137,7 @@ class Answerer:
                     repeats.add(key)
                 return key not in shown
 
-            word = self._config.settings.wide_word
-            wide = _has_word(prompt, word)
-            asked = prompt.replace(word, " ") if wide else prompt
-            return reader.decide(asked, wide=wide, unseen=unseen)
+            return decide(reader, prompt, unseen)
         except PromptRagError as error:
             if isinstance(error, IndexDamaged):
                 self.close()  # a rebuild may have mended it by the next prompt
@@ -140,29 +145,56 @@ class Answerer:
 
     def _open(self) -> Reader:
         if self._reader is None:
-            self._reader = Reader.open(self._config, any_thread=True)
+            self._reader = Reader.open(self._config, self._model, any_thread=True)
         return self._reader
 
+    def _model(self) -> Embedder:
+        """Return the model, loaded once: an index that does not open is tried at every prompt."""
+        if self._embedder is None:
+            self._embedder = search.load_embedder(self._config)
+        return self._embedder
+
     def _reload(self, stamp: tuple[object, ...]) -> None:
-        """Take over changed settings; another model is loaded at the next prompt."""
+        """Take over changed settings; what they make useless is opened anew at the next prompt."""
         changed = configuration.load(self._config.home)
-        if changed.settings.model_name != self._config.settings.model_name:
+        before, after = self._config.settings, changed.settings
+        if after.model_name != before.model_name:
+            self._embedder = None
+        if (after.model_name, after.tiers) != (before.model_name, before.tiers):
             self.close()
-        self._config, self._stamp = changed, stamp
         if self._reader is not None:
             self._reader.take_settings(changed)
+        self._config, self._stamp = changed, stamp
 
-    def _log(self, decision: Decision, request: Mapping[str, object], repeats: int) -> None:
+    def _log(
+        self, decision: Decision, request: Mapping[str, object], repeats: int, started: float
+    ) -> None:
         log = DecisionLog(
             self._config.home / wire.LOG, keep_text=self._config.settings.log_prompt_text
         )
         keys = {
-            verdict.candidate.passage.id: text_key(verdict.candidate.passage.text)
-            for verdict in decision.verdicts
+            excerpt.candidate.passage.id: text_key(excerpt.candidate.passage.text)
+            for excerpt in decision.excerpts
         }
-        line = decisions.record(decision, request, text_keys=keys, repeats=repeats)
+        timed = replace(decision, timings_ms=_timings(decision, request, started))
+        line = decisions.record(timed, request, text_keys=keys, repeats=repeats)
         with contextlib.suppress(OSError):  # a full disk must not cost the person the notes
             log.append(line)
+
+
+def decide(
+    reader: Reader, prompt: str, unseen: Callable[[Candidate], bool] | None = None
+) -> Decision:
+    """Return what the hook decides on ``prompt``, with the words that a person may put into it.
+
+    ``unseen`` as in :meth:`Reader.decide`.
+    """
+    settings = reader.config.settings
+    if _has_word(prompt, settings.skip_word):
+        return Decision("abstain", Reason.SWITCHED_OFF)
+    wide = _has_word(prompt, settings.wide_word)
+    asked = _alone(settings.wide_word).sub(" ", prompt) if wide else prompt
+    return reader.decide(asked, wide=wide, unseen=unseen)
 
 
 def _reply(decision: Decision) -> dict[str, object]:
@@ -178,9 +210,25 @@ def _text(request: Mapping[str, object], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _timings(decision: Decision, request: Mapping[str, object], started: float) -> dict[str, float]:
+    """Return how long the parts took, in milliseconds.
+
+    ``client`` is what the hook spent until it sent the request; ``total`` has that in it.
+    """
+    sent = request.get("sent_ms")
+    client = float(sent) if isinstance(sent, int | float) and sent >= 0 else 0.0
+    total = client + (time.perf_counter() - started) * 1000
+    return {**decision.timings_ms, "client": client, "total": round(total, 3)}
+
+
+def _alone(word: str) -> re.Pattern[str]:
+    """Return the pattern of ``word`` by itself, before or without a mark of punctuation."""
+    return re.compile(rf"(?<!\S){re.escape(word)}(?=[.,;:!?)]*(?:\s|$))")
+
+
 def _has_word(prompt: str, word: str) -> bool:
     """Whether ``word`` stands by itself in ``prompt``; most prompts do not contain it at all."""
-    return bool(word) and word in prompt and word in prompt.split()
+    return bool(word) and word in prompt and _alone(word).search(prompt) is not None
 
 
 def _stamp(config: Config) -> tuple[object, ...]:

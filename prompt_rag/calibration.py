@@ -9,6 +9,7 @@ an entry has no thresholds: the hook abstains as ``uncalibrated``.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -80,7 +81,10 @@ def read(file: Path) -> dict[str, Calibration]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ConfigError(f"{file} is not a calibration: {error!r}", f"rm {file}") from error
+        mend = f"rm {shlex.quote(str(file))}"
+        if file == SHIPPED:
+            mend = "pip install --force-reinstall --no-deps prompt-rag"
+        raise ConfigError(f"{file} is not a calibration: {error!r}", mend) from error
 
 
 def _entry(raw: Mapping[str, Any]) -> Calibration:

@@ -7,13 +7,16 @@ policy compares like with like.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from prompt_rag import lexical, policy
-from prompt_rag.catalog import Catalog
+from prompt_rag.catalog import MOST_KEPT, Catalog
 from prompt_rag.domain import Candidate, NoteHead, Passage, VectorIndex
 
 if TYPE_CHECKING:
@@ -78,11 +81,9 @@ def _found_by_word(
         return {}
     names = " ".join(word for word, _ in rare[:RARE_WORDS])
     found = catalog.full_text(names, PASSAGES_BY_WORD)
-    labels, vectors = catalog.matrix([label for label, _ in found if label not in measured])
-    return {
-        label: _cosine_distance(vector, row)
-        for label, row in zip(labels.tolist(), vectors, strict=True)
-    }
+    vectors = catalog.vectors_of(label for label, _ in found if label not in measured)
+    distances = _cosine_distances(vector, list(vectors.values()))
+    return dict(zip(vectors, distances, strict=True))
 
 
 def _best_of_each_note(
@@ -126,13 +127,18 @@ class _Words:
         }
         self._total = sum(self._weights.values())
 
+    @property
+    def terms(self) -> Collection[str]:
+        """The different words as terms."""
+        return self._weights.keys()
+
     def count(self, terms: frozenset[str]) -> int:
         """Return how many of the query's words are among ``terms``."""
         return sum(term in terms for term in self._weights)
 
     def share(self, terms: frozenset[str]) -> float:
         """Return which share of the query's words, by weight, is among ``terms``."""
-        if not self._total:
+        if self._weights.keys().isdisjoint(terms):  # so it is with most
             return 0.0
         return sum(w for term, w in self._weights.items() if term in terms) / self._total
 
@@ -143,17 +149,16 @@ def _in_order(
     if not best:
         return []
     ids = [note.id for *_, note in best]
-    means, terms = catalog.note_vectors(ids), catalog.terms_of(ids)
-    labels, rows = catalog.matrix([label for label, *_ in best])
-    vector_of = dict(zip(labels.tolist(), rows, strict=True))
+    means, shared = catalog.note_vectors(ids), catalog.terms_shared(ids, words.terms)
+    vector_of = catalog.vectors_of(label for label, *_ in best)
+    wholes = _cosine_distances(vector, [means[owner] for owner in ids])
     ordered = []
-    for label, distance, passage, note in best:
-        whole = _cosine_distance(vector, means[note.id])
-        coverage = words.share(terms.get(note.id, frozenset()))
+    for (label, distance, passage, note), whole in zip(best, wholes, strict=True):
+        coverage = words.share(shared.get(note.id, frozenset()))
         evidence = {
             policy.WHOLE_NOTE: whole,
             policy.COVERAGE: coverage,
-            policy.TITLE_COVERAGE: words.share(lexical.terms(note.title)),
+            policy.TITLE_COVERAGE: words.share(_terms_of_title(note.title)),
         }
         order = (
             BEST_PASSAGE * distance
@@ -163,7 +168,8 @@ def _in_order(
         )
         ordered.append((order, note.source, note.key, (label, distance, passage, note), evidence))
     ordered.sort(key=lambda each: each[:3])
-    first = vector_of[ordered[0][3][0]]
+    rows = [vector_of[label] for *_, (label, *_), _ in ordered]
+    to_best = _cosine_distances(rows[0], rows)
     return [
         Candidate(
             passage,
@@ -172,11 +178,11 @@ def _in_order(
             rank,
             {
                 **evidence,
-                policy.TO_BEST: _cosine_distance(first, vector_of[label]),
+                policy.TO_BEST: to_best[rank - 1],
                 **(_of_passage(passage, note, words) if rank <= PASSAGES_READ else {}),
             },
         )
-        for rank, (*_, (label, distance, passage, note), evidence) in enumerate(ordered, start=1)
+        for rank, (*_, (_, distance, passage, note), evidence) in enumerate(ordered, start=1)
     ]
 
 
@@ -189,6 +195,20 @@ def _of_passage(passage: Passage, note: NoteHead, words: _Words) -> dict[str, fl
     }
 
 
-def _cosine_distance(one: Vector, other: Vector) -> float:
-    lengths = float(one @ one) * float(other @ other)
-    return 1.0 - float(one @ other) / math.sqrt(lengths) if lengths > 0.0 else 1.0
+def _cosine_distances(one: Vector, others: Sequence[Vector]) -> list[float]:
+    """Return the distance of ``one`` to each of ``others``; 1 where there is no direction."""
+    if not others:
+        return []
+    rows = np.concatenate(others).reshape(len(others), -1)
+    # Row by row, so that equal vectors are equally far; a product with the matrix rounds by blocks.
+    products = np.einsum("ij,j->i", rows, one).astype(np.float64)
+    lengths = np.einsum("ij,ij->i", rows, rows).astype(np.float64) * float(one @ one)
+    cosines = np.divide(
+        products, np.sqrt(lengths), out=np.zeros_like(products), where=lengths > 0.0
+    )
+    return [float(each) for each in 1.0 - cosines]
+
+
+@functools.lru_cache(maxsize=MOST_KEPT)
+def _terms_of_title(title: str) -> frozenset[str]:
+    return lexical.terms(title)

@@ -12,15 +12,18 @@ Needs SQLite 3.38 or newer, for FTS5 and built-in JSON.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import unicodedata
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
+from zlib import crc32
 
 import numpy as np
 
@@ -38,8 +41,7 @@ from prompt_rag.domain import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -47,14 +49,22 @@ if TYPE_CHECKING:
     from prompt_rag.database import Row, Values
     from prompt_rag.domain import Matrix, Vector
 
-SCHEMA_VERSION = 1
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+SCHEMA_VERSION = 2
 
 MAX_TERMS = 256
 """Most words of a query the full-text search looks for: as many as the embedder reads tokens, so
 that both searches see the same part of a pasted page."""
 
+MOST_KEPT = 2048
+"""Most passages, notes and words a reader keeps in mind: at 384 dimensions under 20 MB in all. One
+person's prompts circle around fewer, and what is kept spares a query three quarters of its time."""
+
 # Stored little-endian, so that a home folder can move to another machine.
 _FLOAT = np.dtype("<f4")
+_HASH = np.dtype("<u4")
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -80,6 +90,13 @@ CREATE TABLE note_terms (
     note_id TEXT PRIMARY KEY REFERENCES notes (id) ON DELETE CASCADE,
     terms TEXT NOT NULL
 ) WITHOUT ROWID;
+-- What every query asks of its candidates: the mean of a note's vectors, and its terms as hashes.
+-- With a rowid, because such rows fit into a page.
+CREATE TABLE note_facts (
+    note_id TEXT PRIMARY KEY REFERENCES notes (id) ON DELETE CASCADE,
+    mean BLOB NOT NULL,
+    term_hashes BLOB NOT NULL
+);
 CREATE TABLE terms (term TEXT PRIMARY KEY, notes INTEGER NOT NULL) WITHOUT ROWID;
 
 -- Each tag with its ancestors, folded: work/rag is found under work too.
@@ -200,6 +217,10 @@ _CHECKS = (
         """,
     ),
     (
+        "a note lacks its mean or its terms",
+        "SELECT count(*) FROM notes WHERE id NOT IN (SELECT note_id FROM note_facts)",
+    ),
+    (
         "a forgotten note is still there",
         "SELECT count(*) FROM notes WHERE id IN (SELECT note_id FROM forgotten)",
     ),
@@ -252,6 +273,8 @@ class Catalog:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._kept: dict[str, dict[Any, Any]] = {}
+        self._kept_of = -1
         meta = {name: str(value) for name, value in self._db.rows("SELECT name, value FROM meta")}
         schema = meta.get("schema")
         if schema != str(SCHEMA_VERSION):
@@ -352,9 +375,34 @@ class Catalog:
         """The number of dimensions of every vector here."""
         return self.identity.dim
 
-    def snapshot(self) -> AbstractContextManager[None]:
-        """Let every read in the block see the same commit. Keep the block short; it may nest."""
-        return self._db.snapshot()
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let every read in the block see the same commit. Keep the block short; it may nest.
+
+        Where the catalog was opened for reading, what the queries of such blocks read of passages,
+        notes and words is kept until another connection commits.
+        """
+        with self._db.snapshot():
+            if not self._db.writable and self._kept_of != (revision := self.revision()):
+                self._kept.clear()
+                self._kept_of = revision
+            yield
+
+    def _recall(
+        self, what: str, keys: Iterable[_Key], read: Callable[[list[_Key]], dict[_Key, _Value]]
+    ) -> dict[_Key, _Value]:
+        """Return what ``read`` returns for ``keys``, without reading again what is kept of it."""
+        if self._db.writable or not self._db.inside():
+            return read(list(keys))
+        kept = self._kept.setdefault(what, {})
+        wanted = list(keys)
+        missing = [key for key in wanted if key not in kept]
+        if missing:
+            kept |= read(missing)
+        found = {key: kept[key] for key in wanted if key in kept}
+        for key in list(itertools.islice(kept, max(0, len(kept) - MOST_KEPT))):
+            del kept[key]  # the one that has been here longest
+        return found
 
     def revision(self) -> int:
         """Return a number that changes when *another* connection has committed anything.
@@ -504,7 +552,9 @@ class Catalog:
             self._put_passage(passage, vector, same.pop() if same else None)
         self._drop([label for labels in spare.values() for label in labels])
         self._db.run(_ADD_WORDS, (owner,))
-        self._put_terms(owner, _terms_of(each))
+        terms = _terms_of(each)
+        self._put_terms(owner, terms)
+        self._put_facts(owner, [vector for _, vector in each.passages], terms)
 
     def _put_terms(self, owner: str, now: frozenset[str]) -> None:
         """Store which terms a note has and keep count of the notes of each term."""
@@ -524,6 +574,13 @@ class Catalog:
             )
         else:
             self._db.run("DELETE FROM note_terms WHERE note_id = ?", (owner,))
+
+    def _put_facts(self, owner: str, vectors: Sequence[Vector], terms: frozenset[str]) -> None:
+        mean = self._blob(np.mean(vectors, axis=0, dtype=np.float32)) if vectors else b""
+        self._db.run(
+            "INSERT OR REPLACE INTO note_facts VALUES (?, ?, ?)",
+            (owner, mean, _hashes(sorted(terms)).tobytes()),
+        )
 
     def _put_note(self, owner: str, each: IndexedNote) -> None:
         note = each.note
@@ -635,12 +692,26 @@ class Catalog:
 
     def passages(self, labels: Iterable[int]) -> dict[int, tuple[Passage, NoteHead]]:
         """Return passage and note by label, for the labels that live."""
+        return self._recall("passages", labels, self._read_passages)
+
+    def _read_passages(self, labels: list[int]) -> dict[int, tuple[Passage, NoteHead]]:
         rows = self._db.rows(
             "SELECT b.*, h.* FROM bodies b JOIN heads h ON h.id = b.note_id"
             " WHERE b.label IN (SELECT value FROM json_each(?))",
             (_numbers(labels),),
         )
         return {row[0]: (self._passage(row[:8]), self._head(row[8:])) for row in rows}
+
+    def vectors_of(self, labels: Iterable[int]) -> dict[int, Vector]:
+        """Return the vectors, ``(dim,)`` float32, of the labels that live."""
+        return self._recall("vectors", labels, self._read_vectors)
+
+    def _read_vectors(self, labels: list[int]) -> dict[int, Vector]:
+        rows = self._db.rows(
+            "SELECT label, vector FROM passages WHERE label IN (SELECT value FROM json_each(?))",
+            (_numbers(labels),),
+        )
+        return {label: self._vector(blob) for label, blob in rows}
 
     def passages_of(self, owner: str) -> list[Passage]:
         """Return the passages of the note with this id, in its order; none where it is not here."""
@@ -654,21 +725,36 @@ class Catalog:
 
         Not of length one. Notes without passages are left out.
         """
+        found = self._recall("facts", note_ids, self._read_facts)
+        return {owner: mean for owner, (mean, _) in found.items() if len(mean)}
+
+    def _read_facts(self, note_ids: list[str]) -> dict[str, tuple[Vector, NDArray[np.uint32]]]:
+        """Return the mean vector (empty without passages) and the hashes of the terms."""
         rows = self._db.rows(
-            "SELECT note_id, vector FROM passages"
-            " WHERE note_id IN (SELECT value FROM json_each(?)) ORDER BY label",
+            "SELECT note_id, mean, term_hashes FROM note_facts"
+            " WHERE note_id IN (SELECT value FROM json_each(?))",
             (_strings(note_ids),),
         )
-        vectors: dict[str, list[Vector]] = {}
-        for owner, blob in rows:
-            vectors.setdefault(owner, []).append(self._vector(blob))
-        return {owner: np.mean(each, axis=0, dtype=np.float32) for owner, each in vectors.items()}
+        try:
+            return {
+                str(owner): (
+                    self._vector(mean) if mean else np.empty(0, dtype=np.float32),
+                    np.frombuffer(hashes, dtype=_HASH),
+                )
+                for owner, mean, hashes in rows
+            }
+        except (TypeError, ValueError) as exc:
+            raise self._db.damaged("the terms of a note make no sense") from exc
 
     def origins(self, labels: Iterable[int]) -> dict[int, tuple[NoteHead, ...]]:
         """Return, by label, the *other* notes with a passage of the same :func:`body_hash`.
 
         Sorted by source and key. Labels whose text stands in one note only are left out.
         """
+        found = self._recall("origins", labels, self._read_origins)
+        return {label: others for label, others in found.items() if others}
+
+    def _read_origins(self, labels: list[int]) -> dict[int, tuple[NoteHead, ...]]:
         rows = self._db.rows(
             "SELECT DISTINCT a.label, h.* FROM passages a"
             " JOIN passages b ON b.body_hash = a.body_hash AND b.note_id <> a.note_id"
@@ -676,9 +762,9 @@ class Catalog:
             " WHERE a.label IN (SELECT value FROM json_each(?)) ORDER BY a.label, h.source, h.key",
             (_numbers(labels),),
         )
-        found: dict[int, tuple[NoteHead, ...]] = {}
+        found: dict[int, tuple[NoteHead, ...]] = dict.fromkeys(labels, ())
         for row in rows:
-            found[row[0]] = (*found.get(row[0], ()), self._head(row[1:]))
+            found[row[0]] = (*found[row[0]], self._head(row[1:]))
         return found
 
     def full_text(self, query: str, limit: int) -> list[tuple[int, float]]:
@@ -702,11 +788,15 @@ class Catalog:
 
     def notes_with(self, terms: Iterable[str]) -> dict[str, int]:
         """Return in how many notes each term (see :mod:`prompt_rag.lexical`) stands; not the 0s."""
+        found = self._recall("terms", terms, self._read_notes_with)
+        return {term: notes for term, notes in found.items() if notes}
+
+    def _read_notes_with(self, terms: list[str]) -> dict[str, int]:
         rows = self._db.rows(
             "SELECT term, notes FROM terms WHERE term IN (SELECT value FROM json_each(?))",
             (_strings(terms),),
         )
-        return {str(term): int(notes) for term, notes in rows}
+        return dict.fromkeys(terms, 0) | {str(term): int(notes) for term, notes in rows}
 
     def terms_of(self, note_ids: Iterable[str]) -> dict[str, frozenset[str]]:
         """Return the different terms of notes, title and aliases included, by note id."""
@@ -717,9 +807,34 @@ class Catalog:
         )
         return {owner: frozenset(text.split(" ")) for owner, text in rows}
 
+    def terms_shared(
+        self, note_ids: Iterable[str], terms: Collection[str]
+    ) -> dict[str, frozenset[str]]:
+        """Return which of ``terms`` notes have, title and aliases included; not notes without any.
+
+        Terms are compared by 32 bits of hash: for a note of 300 terms one answer in ten million is
+        wrong, and all notes of a query are looked through at once.
+        """
+        found = self._recall("facts", note_ids, self._read_facts)
+        if not found:
+            return {}
+        owners = list(found)
+        shared: dict[str, list[str]] = {}
+        everything = np.concatenate([hashes for _, hashes in found.values()])
+        ends = np.cumsum([len(hashes) for _, hashes in found.values()])
+        wanted = list(terms)
+        for term, one in zip(wanted, _hashes(wanted), strict=True):
+            places = np.flatnonzero(everything == one)
+            for at in np.searchsorted(ends, places, side="right").tolist():
+                shared.setdefault(owners[at], []).append(term)
+        return {owner: frozenset(each) for owner, each in shared.items()}
+
     def notes(self) -> int:
         """Return the number of notes."""
-        return int(self._db.one("SELECT count(*) FROM notes"))
+        return self._recall("notes", [""], self._read_notes)[""]
+
+    def _read_notes(self, keys: list[str]) -> dict[str, int]:
+        return dict.fromkeys(keys, int(self._db.one("SELECT count(*) FROM notes")))
 
     def labels_where(
         self, tags: Iterable[str] = (), source: str | None = None
@@ -835,6 +950,8 @@ class Catalog:
             raise self._db.damaged(f"{text!r} is no date") from exc
 
     def _tuple(self, text: Any) -> tuple[str, ...]:
+        if text == "[]":  # most notes have no tags and no aliases
+            return ()
         try:
             return tuple(json.loads(text))
         except (TypeError, ValueError) as exc:
@@ -855,6 +972,10 @@ def _strings(texts: Iterable[str]) -> str:
 
 def _instant(when: datetime | None) -> str | None:
     return None if when is None else when.astimezone(UTC).isoformat()
+
+
+def _hashes(terms: Iterable[str]) -> NDArray[np.uint32]:
+    return np.array([crc32(term.encode("utf-8", "surrogatepass")) for term in terms], dtype=_HASH)
 
 
 def _terms_of(each: IndexedNote) -> frozenset[str]:

@@ -230,12 +230,12 @@ def known_field(key: str, where: object) -> Any:
 def checked(key: str, raw: Any, where: str) -> type_of_value:
     """Return ``raw`` as a value of ``key``'s type, or raise :class:`ConfigError`."""
     spec = known_field(key, where)
-    wanted = str(spec.type).removesuffix(" | None")
+    wanted = _type_name(spec)
     value: Any = raw
     if wanted == "float" and isinstance(raw, int) and not isinstance(raw, bool):
         # A whole number may be too large for a float, and is then outside every limit anyway.
         value = float(min(max(raw, -sys.maxsize), sys.maxsize))
-    if wanted.startswith("tuple"):
+    if wanted == "tuple":
         strings = isinstance(raw, list | tuple) and all(isinstance(item, str) for item in raw)
         # What is named twice is meant once: two spellings of one choice are one index.
         right, value = strings, tuple(dict.fromkeys(raw)) if strings else raw
@@ -243,7 +243,7 @@ def checked(key: str, raw: Any, where: str) -> type_of_value:
         python_type = {"str": str, "int": int, "float": float, "bool": bool}[wanted]
         right = isinstance(value, python_type) and isinstance(value, bool) == (wanted == "bool")
     if not right:
-        words = {"tuple[str, ...]": "a list of strings", "str": "a string", "int": "a whole number"}
+        words = {"tuple": "a list of strings", "str": "a string", "int": "a whole number"}
         words |= {"float": "a number", "bool": "true or false"}
         raise ConfigError(
             f"{where}: {key} must be {words[wanted]}, not {raw!r}", "prompt-rag config show"
@@ -252,6 +252,11 @@ def checked(key: str, raw: Any, where: str) -> type_of_value:
         raise ConfigError(f"{where}: {key} must be one word, not {raw!r}", "prompt-rag config show")
     _check_limits(key, value, where, spec.metadata)
     return value  # type: ignore[no-any-return]
+
+
+def _type_name(spec: Any) -> str:
+    """Return str, int, float, bool or tuple: what a field's annotation says, without its items."""
+    return str(spec.type).removesuffix(" | None").partition("[")[0]
 
 
 def _check_limits(key: str, value: Any, where: str, limits: Mapping[str, Any]) -> None:
@@ -269,7 +274,7 @@ def _check_limits(key: str, value: Any, where: str, limits: Mapping[str, Any]) -
 
 def parsed(key: str, text: str, where: str) -> type_of_value:
     """Return the value that ``text``, from a variable or the command line, means for ``key``."""
-    wanted = str(known_field(key, where).type).removesuffix(" | None")
+    wanted = _type_name(known_field(key, where))
     raw: Any = text
     try:
         if wanted == "int":
@@ -280,7 +285,7 @@ def parsed(key: str, text: str, where: str) -> type_of_value:
         raw = text  # checked() says what was expected
     if wanted == "bool":
         raw = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
-    elif wanted.startswith("tuple"):
+    elif wanted == "tuple":
         raw = tuple(part.strip() for part in text.split(",") if part.strip())
     return checked(key, raw, where)
 

@@ -110,8 +110,8 @@ def remove_source(config: Config, name: str) -> Config:
             tables[place].trivia.indent = _text(tail) + tables[place].trivia.indent
         elif tables:
             tables[-1].value.body.extend(tail)
-        else:
-            index = [str(key) for key, _ in document.body].index("source")
+        elif not isinstance(tables, Array):
+            index = next(i for i, (key, _) in enumerate(document.body) if key == "source")
             del document["source"]
             document.body[index] = (None, tomlkit.ws(_text(tail)))
 

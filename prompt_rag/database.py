@@ -140,14 +140,14 @@ class Database:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Let every read of the block see the same commit; may nest, and stand in a transaction."""
-        if self._inside():
+        if self.inside():
             yield
             return
         self.rows("BEGIN")
         try:
             yield
         finally:
-            if self._inside():
+            if self.inside():
                 self.rows("ROLLBACK")
 
     @contextmanager
@@ -159,11 +159,12 @@ class Database:
             self.rows("COMMIT")
         except BaseException:
             # SQLite has rolled back by itself where the disk is full or failing.
-            if self._inside():
+            if self.inside():
                 self.rows("ROLLBACK")
             raise
 
-    def _inside(self) -> bool:
+    def inside(self) -> bool:
+        """Return whether a snapshot or a transaction is under way."""
         return self._connection.in_transaction
 
     # --- errors --------------------------------------------------------------------------------

@@ -40,6 +40,9 @@ DEFAULT_MAX_TOKENS = 256
 OTHER_MAX_TOKENS = 512
 TOKENIZER_FOLDER = Path(__file__).parent / "data" / "minilm"
 
+_INSTRUCTION = (
+    "Instruct: Given a web search query, retrieve relevant passages that answer the query"
+)
 # The model cards' own instructions, the first whose key the name contains; other models have none.
 PREFIXES = {
     "bge-small-zh": ("为这个句子生成表示以用于检索相关文章：", ""),
@@ -49,16 +52,8 @@ PREFIXES = {
     "snowflake-arctic-embed": ("Represent this sentence for searching relevant passages: ", ""),
     "mxbai-embed-large": ("Represent this sentence for searching relevant passages: ", ""),
     "embeddinggemma": ("task: search result | query: ", "title: none | text: "),
-    "qwen3-embedding": (
-        "Instruct: Given a web search query, retrieve relevant passages that answer the query\n"
-        "Query:",
-        "",
-    ),
-    "stella-en": (
-        "Instruct: Given a web search query, retrieve relevant passages that answer the query.\n"
-        "Query: ",
-        "",
-    ),
+    "qwen3-embedding": (f"{_INSTRUCTION}\nQuery:", ""),
+    "stella-en": (f"{_INSTRUCTION}.\nQuery: ", ""),
 }
 
 # Measured by benchmarks/index.py: padded tokens in one call of the model. Below, the fixed cost of

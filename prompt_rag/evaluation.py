@@ -93,12 +93,12 @@ def load_prompts(file: Path) -> list[LabelledPrompt]:
             continue
         try:
             prompts.append(_prompt(orjson.loads(line)))
-        except (ValueError, TypeError, KeyError) as error:
-            raise ConfigError(f"{file}, line {number}: {error}") from error
+        except ValueError as error:
+            raise ConfigError(f"{file}, line {number}: {error}", f"edit {file}") from error
     ids = [prompt.id for prompt in prompts]
     if len(set(ids)) != len(ids):
         twice = next(each for each in ids if ids.count(each) > 1)
-        raise ConfigError(f"{file}: the id {twice} occurs twice")
+        raise ConfigError(f"{file}: the id {twice} occurs twice", f"edit {file}")
     if not prompts:
         raise ConfigError(f"{file} holds no prompts")
     return prompts
@@ -106,22 +106,26 @@ def load_prompts(file: Path) -> list[LabelledPrompt]:
 
 def _prompt(raw: Any) -> LabelledPrompt:
     if not isinstance(raw, dict) or not isinstance(raw.get("prompt"), str):
-        raise TypeError("not an object with a prompt")
+        raise ValueError("not an object with a prompt")  # noqa: TRY004  # one kind for the caller
+    if not isinstance(raw.get("id"), str | int):
+        raise ValueError("id must be a string or a number")  # noqa: TRY004
+    if "relevant" not in raw:
+        raise ValueError("relevant is missing; [] means that nothing may be injected")
+    lists: dict[str, tuple[str, ...]] = {}
     for name in ("relevant", "also_ok", "keywords"):
         value = raw.get(name, [])
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise TypeError(f"{name} must be a list of strings")
-    if "relevant" not in raw:
-        raise KeyError("relevant is missing; [] means that nothing may be injected")
+            raise ValueError(f"{name} must be a list of strings")
+        lists[name] = tuple(dict.fromkeys(value))  # a note named twice is one note
     return LabelledPrompt(
         id=str(raw["id"]),
         prompt=raw["prompt"],
-        relevant=tuple(raw["relevant"]),
         kind=str(raw.get("kind", "")),
         split=str(raw.get("split", "")),
-        also_ok=tuple(raw.get("also_ok", [])),
-        keywords=tuple(raw.get("keywords", [])),
         voice=str(raw.get("voice", "")),
+        relevant=lists["relevant"],
+        also_ok=lists["also_ok"],
+        keywords=lists["keywords"],
     )
 
 
@@ -156,7 +160,8 @@ def prompt_rag(
     ranked = [verdict.candidate for verdict in decision.verdicts]
     if not ranked:
         ranked = reader.candidates(decision.query or prompt)
-    return decision, ranked, [excerpt.candidate for excerpt in decision.excerpts]
+    spoken = decision.excerpts if decision.outcome == "inject" else ()
+    return decision, ranked, [excerpt.candidate for excerpt in spoken]
 
 
 def like(
@@ -370,7 +375,12 @@ INJECTION = ("precision", "coverage", "false_injection_rate", "wrong_note_rate")
 
 
 def report(system: str, reader: Reader, cases: Sequence[Case]) -> dict[str, Any]:
-    """Return the document that ``eval --json`` prints."""
+    """Return the document that ``eval --json`` prints.
+
+    Raises :class:`ConfigError` where there are no cases.
+    """
+    if not cases:
+        raise ConfigError("there are no prompts to measure with", "prompt-rag eval --prompts FILE")
     whole = figures(cases)
     identity = reader.embedder.identity
     bar = reader.thresholds

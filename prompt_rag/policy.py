@@ -66,7 +66,8 @@ class Weights:
     def probability(self, features: Mapping[str, float]) -> float:
         """Return the probability that the candidate helps, in (0, 1)."""
         total = self.intercept + sum(self.terms[name] * features[name] for name in self.terms)
-        return 1.0 / (1.0 + math.exp(-max(-60.0, min(60.0, total))))
+        # In this order a feature that is not a number makes 0, not 1.
+        return 1.0 / (1.0 + math.exp(-min(60.0, max(-60.0, total))))
 
     def contributions(self, features: Mapping[str, float]) -> dict[str, float]:
         """Return what each feature adds to the log-odds against a typical prompt."""
@@ -158,7 +159,7 @@ def _rule(
     """Rule on one candidate as if it were the first of what is left."""
     distance, gap = candidate.distance, gap_of(candidate, rivals)
     near = f"distance {distance:.3f}"
-    if distance > bar.max_distance:
+    if not distance <= bar.max_distance:  # a distance that is not a number is not near either
         why = f"{near} is above max_distance {bar.max_distance:.3f}"
         return Reason.TOO_FAR, Verdict(candidate, accepted=False, why=why)
     if distance <= bar.sure_distance:

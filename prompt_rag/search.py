@@ -57,6 +57,7 @@ class Reader:
     def __init__(self, config: Config, work: Embedder, *, any_thread: bool = False) -> None:
         self.embedder = work
         self._any_thread = any_thread
+        self._stamp: tuple[int, ...] | None = None
         self.take_settings(config)
         self._open(generations.current(config.home))
 
@@ -90,14 +91,17 @@ class Reader:
 
         On an error the reader goes on with what it had open.
         """
-        generation = generations.current(self.config.home)
-        if generation.id != self._generation.id:
-            old = self.catalog
-            self._open(generation)
-            old.close()
+        stamp = generations.stamp(self.config.home)
+        if stamp is None or stamp != self._stamp:
+            generation = generations.current(self.config.home)
+            if generation.id != self._generation.id:
+                old = self.catalog
+                self._open(generation)
+                old.close()
+            self._stamp = stamp
         revision = self.catalog.revision()
         if revision != self._revision:
-            self._index = vectors.follow(self._index, generation, self.catalog)
+            self._index = vectors.follow(self._index, self._generation, self.catalog)
             self._revision = revision
 
     def _open(self, generation: generations.Generation) -> None:
@@ -187,6 +191,8 @@ class Reader:
         reason = ruling.reason if fresh or not accepted else Reason.ALREADY_SHOWN
         clock.stop("decide")
         excerpts, block = render(fresh, self.config)
+        if fresh and not block:  # nothing but invisible characters, or no room for an excerpt
+            reason = Reason.NO_NOTES
         clock.stop("render")
         return self._decision(
             clock,

@@ -23,6 +23,7 @@ from prompt_rag import fsio, wire
 
 KEPT_SECONDS = 14 * 86400.0  # a session older than two weeks is not resumed with its context
 MOST_SESSIONS = 1000  # a person with twenty agents reaches it in weeks
+CLEANED_FOR_EACH = 20  # files looked at for each new session, on average: 0.1 ms
 MOST_BYTES = 256 * 1024  # of one session: about 8,000 texts, more than fit into any context
 TWICE_SECONDS = 2.0  # two registrations of the hook fire at the same moment
 LOCK_SECONDS = 0.2  # then go on without: two calls at once are rarer than a stuck process
@@ -48,6 +49,7 @@ class Sessions:
         self.folder = folder
         self._lock = fsio.Lock(str(folder / ".lock"))
         self._unsaved: dict[str, set[str]] = {}
+        self._rest = 0  # new sessions until the next cleaning
 
     def shown(self, session: str) -> set[str]:
         """Return the keys (see :func:`text_key`) of all that ``session`` has been shown."""
@@ -115,6 +117,7 @@ class Sessions:
                 with suppress(OSError):
                     if not path.name.startswith("."):
                         found.append((path.stat().st_mtime, path))
+        self._rest = len(found) // CLEANED_FOR_EACH
         found.sort(reverse=True)
         for position, (changed, path) in enumerate(found):
             if changed < oldest or position >= MOST_SESSIONS:
@@ -143,7 +146,9 @@ class Sessions:
             size = path.stat().st_size
         except FileNotFoundError:
             size = 0
-            self.clean()
+            self._rest -= 1
+            if self._rest <= 0:
+                self.clean()
         if size > MOST_BYTES:
             lines = path.read_bytes().splitlines(keepends=True)
             fsio.write_atomic(str(path), b"".join(lines[len(lines) // 2 :]))

@@ -40,6 +40,8 @@ LIMIT_SHARE = 0.98
 # Strength of the L2 penalty on standardised weights; scikit-learn's default, and weak at a few
 # hundred prompts.
 RIDGE = 1.0
+# Below it a note is more likely wrong than right, however much is allowed.
+EVEN_CHANCE = 0.5
 FOLDS = 10
 NEWTON_STEPS = 50
 
@@ -71,15 +73,25 @@ class Rows:
         wrong: Array = ~self.right & ~self.neutral
         return wrong
 
+    def allowed(self, max_false_injection: float) -> int:
+        """Return how many unanswerable prompts that share of them is."""
+        return int(max_false_injection * int((~self.answerable).sum()) + 1e-9)
+
 
 def rows(cases: Sequence[Case]) -> Rows:
-    """Measure each case's first candidate. Without one, or not looked up, its row is all zero.
+    """Measure each case's first candidate, to fit on.
 
     Raises ValueError where there are no answerable or no unanswerable prompts.
     """
-    answerable = np.array([case.answerable for case in cases], dtype=bool)
-    if answerable.all() or not answerable.any():
+    table = measured(cases)
+    if table.answerable.all() or not table.answerable.any():
         raise ValueError("tuning needs answerable and unanswerable prompts")
+    return table
+
+
+def measured(cases: Sequence[Case]) -> Rows:
+    """Measure each case's first candidate. Without one, or not looked up, its row is all zero."""
+    answerable = np.array([case.answerable for case in cases], dtype=bool)
     features = np.zeros((len(cases), len(FEATURES)))
     searched = np.zeros(len(cases), dtype=bool)
     right, neutral = searched.copy(), searched.copy()
@@ -87,8 +99,8 @@ def rows(cases: Sequence[Case]) -> Rows:
         if not case.searched or not case.candidates:
             continue
         first, *rivals = case.candidates
-        measured = policy.features_of(first, rivals)
-        features[position] = [measured[name] for name in FEATURES]
+        found = policy.features_of(first, rivals)
+        features[position] = [found[name] for name in FEATURES]
         searched[position] = True
         keys = set(case.ranked[0])
         right[position] = bool(keys & set(case.prompt.relevant))
@@ -101,31 +113,36 @@ def rows(cases: Sequence[Case]) -> Rows:
 
 
 def fit_distance_gap(table: Rows, max_false_injection: float, fingerprint: str) -> Thresholds:
-    """Return the distance and gap with the best coverage within ``max_false_injection``.
+    """Return the distance and gap worth most within ``max_false_injection``.
 
-    That is a share of the unanswerable prompts, in [0, 1]. Among equals the strictest win.
+    That is a share of the unanswerable prompts, in [0, 1]. Worth is what is right less what is
+    wrong (:data:`WRONG_NOTE_COST`). Among equals the strictest win.
+
+    Raises ValueError where not even the strictest limits keep to it.
     """
     distance = np.where(table.searched, table.column("distance"), np.inf)
     gap = table.column("gap")
-    allowed = int(max_false_injection * int((~table.answerable).sum()) + 1e-9)
+    allowed = table.allowed(max_false_injection)
     best: tuple[float, ...] | None = None
     chosen = (0.0, 0.0, 0.0)
-    for max_distance in np.arange(0.05, 1.0, DISTANCE_STEP):
+    for max_distance in _steps(0.05, 1.0, DISTANCE_STEP):
         near = distance <= max_distance
-        for min_gap in np.arange(0.0, LARGEST_GAP, GAP_STEP):
+        for min_gap in _steps(0.0, LARGEST_GAP, GAP_STEP):
             leads = near & (gap >= min_gap)
-            for sure in np.arange(0.0, max_distance + DISTANCE_STEP / 2, DISTANCE_STEP):
+            for sure in _steps(0.0, max_distance + 1e-6, DISTANCE_STEP):
                 injected = leads | (distance <= sure)
-                false = int((injected & ~table.answerable).sum())
+                false = int((injected & ~table.answerable & table.wrong).sum())
                 if false > allowed:
                     break  # a larger sure_distance only adds
                 hits = int((injected & table.right).sum())
                 wrong = int((injected & table.answerable & table.wrong).sum())
                 worth = hits - WRONG_NOTE_COST * wrong
-                value = (worth, -false, -float(max_distance), float(min_gap), -float(sure))
+                value = (worth, -false, -max_distance, min_gap, -sure)
                 if best is None or value > best:
-                    best, chosen = value, (float(max_distance), float(min_gap), float(sure))
-    max_distance, min_gap, sure = (round(number, 4) for number in chosen)
+                    best, chosen = value, (max_distance, min_gap, sure)
+    if best is None:
+        raise ValueError(f"no limits keep false injections at {max_false_injection:g}")
+    max_distance, min_gap, sure = chosen
     return Thresholds(
         max_distance=max_distance,
         min_gap=min_gap,
@@ -133,6 +150,14 @@ def fit_distance_gap(table: Rows, max_false_injection: float, fingerprint: str) 
         search_distance=max(_search_distance(table), max_distance),
         calibrated_for=fingerprint,
     )
+
+
+def _steps(start: float, stop: float, step: float) -> list[float]:
+    """Return the numbers from ``start`` to below ``stop`` as they are stored, with four places.
+
+    Limits that are rounded after the sweep would not be those that were counted with.
+    """
+    return [round(float(number), 4) for number in np.arange(start, stop, step)]
 
 
 def _search_distance(table: Rows) -> float:
@@ -157,23 +182,26 @@ def fit(
     ``max_false_injection`` is a share of the unanswerable prompts, in [0, 1]. The bar lies where
     predictions for prompts that were held out of the fit (:data:`FOLDS` folds by the hash of the
     prompt's id) keep to it.
+
+    Raises ValueError where the first candidate is right for no prompt.
     """
+    if not table.right.any():
+        raise ValueError("tuning needs prompts for which the search finds a relevant note first")
     held_out = _held_out(table, features)
-    bar = _bar(held_out, table, max_false_injection)
-    found = table.right & table.searched
-    max_distance = float(np.quantile(table.column("distance")[found], LIMIT_SHARE))
-    min_gap = float(np.quantile(table.column("gap")[found], 1 - LIMIT_SHARE))
+    bar = round(_bar(held_out, table, max_false_injection), 4)
+    max_distance = round(float(np.quantile(table.column("distance")[table.right], LIMIT_SHARE)), 4)
+    min_gap = round(float(np.quantile(table.column("gap")[table.right], 1 - LIMIT_SHARE)), 4)
     limited = (table.column("distance") <= max_distance) & (table.column("gap") >= min_gap)
     injected = table.searched & limited & (held_out >= bar)
     n_answerable, n_unanswerable = int(table.answerable.sum()), int((~table.answerable).sum())
     return Calibration(
         model=model,
         thresholds=Thresholds(
-            max_distance=round(max_distance, 4),
-            min_gap=round(min_gap, 4),
+            max_distance=max_distance,
+            min_gap=min_gap,
             sure_distance=0.0,
-            search_distance=max(_search_distance(table), round(max_distance, 4)),
-            min_probability=round(bar, 4),
+            search_distance=max(_search_distance(table), max_distance),
+            min_probability=bar,
             calibrated_for=fingerprint,
         ),
         weights=weights_of(table, features),
@@ -183,7 +211,7 @@ def fit(
             "unanswerable": n_unanswerable,
             "held_out_coverage": round(int((injected & table.right).sum()) / n_answerable, 4),
             "held_out_false_injection_rate": round(
-                int((injected & ~table.answerable).sum()) / n_unanswerable, 4
+                int((injected & ~table.answerable & table.wrong).sum()) / n_unanswerable, 4
             ),
             **(facts or {}),
         },
@@ -192,14 +220,13 @@ def fit(
 
 def _bar(probability: Array, table: Rows, max_false_injection: float) -> float:
     """Return the probability that only the allowed number of unanswerable prompts reaches."""
-    unanswerable = ~table.answerable
-    allowed = int(max_false_injection * int(unanswerable.sum()) + 1e-9)
-    reached = np.sort(probability[unanswerable & table.searched])[::-1]
+    allowed = table.allowed(max_false_injection)
+    reached = np.sort(probability[~table.answerable & table.wrong & table.searched])[::-1]
     if len(reached) <= allowed:
-        return 0.5  # nothing is in the way; below an even chance a note is more likely wrong
+        return EVEN_CHANCE  # nothing is in the way
     # Halfway to the last allowed one, so that the bar does not sit on a single prompt.
     above = reached[allowed - 1] if allowed else 1.0
-    return float(max((reached[allowed] + above) / 2, reached[allowed] + 1e-4))
+    return float(max((reached[allowed] + above) / 2, reached[allowed] + 1e-4, EVEN_CHANCE))
 
 
 def _held_out(table: Rows, features: Sequence[str]) -> Array:
@@ -225,11 +252,14 @@ def predict(weights: Weights, table: Rows) -> Array:
 def weights_of(table: Rows, features: Sequence[str], rows_of: Array | None = None) -> Weights:
     """Return the logistic regression of ``right`` on the features, borderline rows left out.
 
-    ``rows_of`` is ``(n,)`` bool, the rows to fit on; None means all.
+    ``rows_of`` is ``(n,)`` bool, the rows to fit on; None means all. Without any row the chances
+    are even.
     """
     use = table.searched & ~table.neutral
     if rows_of is not None:
         use &= rows_of
+    if not use.any():
+        return Weights(0.0, dict.fromkeys(features, 0.0), dict.fromkeys(features, 0.0))
     columns = np.column_stack([table.column(name) for name in features])[use]
     mean, spread = columns.mean(axis=0), columns.std(axis=0)
     spread[spread == 0.0] = 1.0

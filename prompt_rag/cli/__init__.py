@@ -16,12 +16,15 @@ Commands are loaded when they are called: ``status`` does not pay for the model 
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import platform
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 
@@ -35,8 +38,8 @@ INTERRUPTED = 130
 COMMANDS = {
     "init": "setup:init",
     "source": "setup:source",
-    "config": "setup:config_group",
-    "model": "setup:model",
+    "config": "settings:config_group",
+    "model": "settings:model",
     "rebuild": "index:rebuild",
     "sync": "index:sync",
     "status": "index:status",
@@ -50,9 +53,14 @@ COMMANDS = {
     "daemon": "resident:daemon",
     "demo": "demo:demo",
     "eval": "evaluate:evaluate",
+    "tune": "tune:tune",
     "hook": "ask:hook",
 }
 """Every command and where it is defined, in the order `--help` lists them."""
+
+
+class _ReaderGone(Exception):
+    """Whoever read our output (head, less) reads no more."""
 
 
 class LazyGroup(click.Group):
@@ -85,6 +93,25 @@ class LazyGroup(click.Group):
                 )
         return super().resolve_command(ctx, args)
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse the arguments; `--help` prints here."""
+        with _reader_gone():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with _reader_gone():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _reader_gone() -> Iterator[None]:
+    """Keep a broken pipe from click, which would make it exit code 1."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _ReaderGone from error
+
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="prompt-rag")
@@ -105,6 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # no note stops at a terminal's encoding
     try:
         result = cli.main(args=arguments, prog_name="prompt-rag", standalone_mode=False)
     except click.exceptions.Exit as leaving:
@@ -130,9 +160,10 @@ def _exit_code(error: BaseException) -> int:
             if error.hint:
                 click.echo(f"Hint: {error.hint}", err=True)
             return KNOWN_FAILURE
-        case BrokenPipeError():
-            # The reader (head, less) has gone. Nothing more can be printed, at exit neither.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        case _ReaderGone():
+            # Nothing more can be printed, at exit neither.
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             return 0
         case OSError():
             place = f"{error.filename}: " if error.filename else ""

@@ -7,26 +7,14 @@ from typing import Any
 
 import click
 
+from prompt_rag import answer, pauses
 from prompt_rag import config as configuration
-from prompt_rag import policy
 from prompt_rag.cli import output
-from prompt_rag.domain import Candidate, Decision, Reason
+from prompt_rag.cli.words import WORDS
+from prompt_rag.domain import Candidate, ConfigError, Decision, Verdict
 from prompt_rag.search import Reader
 
 DEFAULT_K = 10
-
-WORDS = {
-    Reason.CONFIDENT: "a note is near enough and stands out",
-    Reason.EMPTY: "there is no text",
-    Reason.MACHINE_PROMPT: "no person typed this",
-    Reason.COMMAND: "this is a command for the agent, no question",
-    Reason.CONTENTLESS: "there is nothing in it to look up",
-    Reason.NO_NOTES: "the index holds no notes",
-    Reason.TOO_FAR: "no note is near enough",
-    Reason.GAP_TOO_SMALL: "several notes are equally near, so none stands out",
-    Reason.UNCALIBRATED: "this model has no thresholds; `prompt-rag tune --apply` fits them",
-}
-"""A reason in a person's words."""
 
 
 @click.command()
@@ -43,42 +31,59 @@ def search(
     as_json: bool,
 ) -> None:
     """List the notes nearest to QUERY and mark what the hook would inject."""
+    query = output.whole(query)
+    if not query.strip():
+        raise click.UsageError("QUERY is empty")
     config = configuration.load()
     with Reader.open(config) as reader:
+        _require_source(reader, source_name)
         bar = reader.thresholds
         candidates = reader.candidates(query, tags=tags, source=source_name)
-        ruling = policy.decide(candidates, bar, reader.weights) if bar is not None else None
-    injected = {
-        id(verdict.candidate) for verdict in (ruling.verdicts if ruling else ()) if verdict.accepted
-    }
+        # The hook looks through all notes, and takes the query for a prompt.
+        injected = [excerpt.candidate for excerpt in answer.decide(reader, query).excerpts]
     within = 2.0 if bar is None else bar.search_distance
     shown = [each for each in candidates if each.distance <= within][:k]
+    marked = [_is_among(each, injected) for each in shown]
     if as_json:
-        output.print_json(
-            {
-                "query": query,
-                "results": [
-                    {**candidate_document(each), "injects": id(each) in injected} for each in shown
-                ],
-            }
-        )
+        results = [
+            {**candidate_document(each), "injects": mark}
+            for each, mark in zip(shown, marked, strict=True)
+        ]
+        output.print_json({"query": query, "results": results})
         return
     if not shown:
         output.say(f"nothing within distance {within:.2f}")
         return
     rows = [
         [
-            "*" if id(each) in injected else "",
+            "*" if mark else "",
             f"{each.distance:.3f}",
             output.one_line(each.note.title, 40),
             output.one_line(" > ".join(each.passage.heading_path), 30),
-            output.one_line(each.note.uri, 60),
+            each.note.uri,
         ]
-        for each in shown
+        for each, mark in zip(shown, marked, strict=True)
     ]
     output.print_table(["", "distance", "note", "heading", "where"], rows, right=(1,))
-    if injected:
+    if any(marked):
         output.say("* the hook would inject it")
+
+
+def _require_source(reader: Reader, name: str | None) -> None:
+    known = reader.catalog.sources()
+    if name is not None and name not in known:
+        raise ConfigError(
+            f"the index has no source {name} (it has: {', '.join(known) or 'none'})",
+            "prompt-rag source list",
+        )
+
+
+def _is_among(candidate: Candidate, others: list[Candidate]) -> bool:
+    """Whether one of ``others`` is of the same note, or has the same text in another place."""
+    return any(
+        candidate.note.id == other.note.id or candidate.note.uri in other.note.also
+        for other in others
+    )
 
 
 def candidate_document(candidate: Candidate) -> dict[str, Any]:
@@ -104,8 +109,13 @@ def explain(prompt: str, as_json: bool) -> None:
     """Show what the hook would do with PROMPT (- reads it from stdin), and why."""
     if prompt == "-":
         prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
-    with Reader.open(configuration.load()) as reader:
-        decision = reader.decide(prompt)
+    config = configuration.load()
+    with Reader.open(config) as reader:
+        decision = answer.decide(reader, output.whole(prompt))
+    if pauses.paused_until(config.home) is not None:
+        output.say(
+            "The hook is paused; without the pause it would do this. End: prompt-rag pause off"
+        )
     if as_json:
         output.print_json(decision_document(decision))
     else:
@@ -121,19 +131,22 @@ def decision_document(decision: Decision) -> dict[str, Any]:
         "best_distance": decision.best_distance,
         "gap": decision.gap,
         "thresholds": decision.thresholds,
-        "candidates": [
-            {
-                **candidate_document(verdict.candidate),
-                "accepted": verdict.accepted,
-                "verdict": verdict.why,
-            }
-            for verdict in decision.verdicts
-        ],
+        "candidates": [_verdict_document(verdict) for verdict in decision.verdicts],
         "block": decision.block or None,
         "chars": len(decision.block),
         "timings_ms": dict(decision.timings_ms),
         "generation": decision.generation,
         "model": decision.model,
+    }
+
+
+def _verdict_document(verdict: Verdict) -> dict[str, Any]:
+    return {
+        **candidate_document(verdict.candidate),
+        "accepted": verdict.accepted,
+        "verdict": verdict.why,
+        "probability": verdict.probability,
+        "contributions": dict(verdict.contributions),
     }
 
 

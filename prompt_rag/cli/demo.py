@@ -12,19 +12,19 @@ import click
 from prompt_rag import config as configuration
 from prompt_rag import indexing
 from prompt_rag.cli import fixtures, output
-from prompt_rag.cli.ask import WORDS
 from prompt_rag.cli.index import print_report
+from prompt_rag.cli.words import WORDS
 from prompt_rag.search import Reader
 
 VOICES = ("work", "bear")
 PROMPTS = (
-    "our nightly batch job waits forever on a row lock, how do I see who blocks whom?",
-    "how much can I claim for a hotel night in Zurich",
-    "pods can't resolve external hostnames half of the time and every lookup takes 5 seconds",
-    "which setting made the dough rise better at high hydration?",
-    "hello, how are you today",
-    "write a python function that reverses a linked list",
+    "parcels from Leipzig don't move on the map since the power cut, yet the scans arrive",
+    "remote: GL-HOOK-ERR: tag is not signed",
+    "why must we never restart mosquitto after swapping its certificate, what's the right way?",
+    "the green card for the metro in portugal, how do you load it so it works on the ferry too",
     "how do I set up logical replication slots in postgres",
+    "write a python function that reverses a linked list",
+    "hello, how are you today",
     "looks good, commit it",
     "<task-notification>\n<task-id>b1</task-id> postgres locks: done\n</task-notification>",
 )
@@ -41,7 +41,7 @@ def demo(quiet: bool) -> None:
         click.echo("A made-up person's notes: a folder of Markdown files and a Bear database.\n")
         with output.progress(quiet=quiet) as report_progress:
             report = indexing.rebuild(config, progress=report_progress)
-        print_report(report, verb="indexed")
+        print_report(report)
         started = time.perf_counter()
         with Reader.open(config) as reader:
             click.echo(f"model and index loaded in {time.perf_counter() - started:.1f} s\n")

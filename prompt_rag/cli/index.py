@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import time
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +11,16 @@ from typing import Any
 
 import click
 
-from prompt_rag import calibration, chunking, embedder, generations, indexing, vectors
+from prompt_rag import (
+    calibration,
+    chunking,
+    embedder,
+    generations,
+    indexing,
+    pauses,
+    vectors,
+    wire,
+)
 from prompt_rag import config as configuration
 from prompt_rag.catalog import Catalog
 from prompt_rag.cli import output
@@ -21,7 +32,8 @@ from prompt_rag.domain import (
     PromptRagError,
 )
 
-SKIPPED_SHOWN = 10
+NAMES_SHOWN = 3
+DAEMON_SECONDS = 0.5  # it answers in a millisecond, or is stuck
 
 
 @click.command()
@@ -30,7 +42,7 @@ SKIPPED_SHOWN = 10
 def rebuild(as_json: bool, quiet: bool) -> None:
     """Build the whole index anew, then swap it in."""
     report = build(configuration.load(), quiet=quiet)
-    _show(report, "indexed", as_json=as_json)
+    _show(report, as_json=as_json, quiet=quiet)
 
 
 @click.command()
@@ -55,7 +67,7 @@ def sync(
             allow_shrink=allow_shrink,
             progress=report_progress,
         )
-    _show(report, "would be indexed" if dry_run else "indexed", as_json=as_json)
+    _show(report, as_json=as_json, quiet=quiet, dry_run=dry_run)
 
 
 def build(config: Config, *, quiet: bool) -> BuildReport:
@@ -64,11 +76,11 @@ def build(config: Config, *, quiet: bool) -> BuildReport:
         return indexing.rebuild(config, progress=report_progress)
 
 
-def _show(report: BuildReport, verb: str, *, as_json: bool) -> None:
+def _show(report: BuildReport, *, as_json: bool, quiet: bool, dry_run: bool = False) -> None:
     if as_json:
         output.print_json(report_document(report))
     else:
-        print_report(report, verb=verb)
+        print_report(report, quiet=quiet, dry_run=dry_run)
 
 
 def report_document(report: BuildReport) -> dict[str, Any]:
@@ -85,25 +97,45 @@ def report_document(report: BuildReport) -> dict[str, Any]:
         "seconds": report.seconds,
         "generation": report.generation,
         "kept": [{"source": source, "why": why} for source, why in report.kept],
+        "warnings": [{"source": source, "why": why} for source, why in report.warnings],
     }
 
 
-def print_report(report: BuildReport, *, verb: str) -> None:
-    """Print a report for a person: what was done, what was left out and why."""
-    click.echo(
-        f"{report.indexed} notes {verb} ({report.passages} passages, {report.embedded} embedded),"
+def print_report(report: BuildReport, *, quiet: bool = False, dry_run: bool = False) -> None:
+    """Print a report for a person: what was done, what was left out and why.
+
+    ``quiet`` leaves the warnings: a source that was not taken in is nobody's wish.
+    """
+    if not quiet:
+        click.echo(_done(report, dry_run=dry_run))
+        _print_skipped(report)
+    for source, why in report.kept:
+        output.say(f"Warning: {source} was left as it was: {output.plain(why)}")
+    for source, why in report.warnings:
+        output.say(f"Warning: {source}: {output.plain(why)}")
+
+
+def _done(report: BuildReport, *, dry_run: bool) -> str:
+    if dry_run:
+        return (
+            f"{report.indexed} notes would be indexed, {report.removed} removed;"
+            f" {report.unchanged} are unchanged"
+        )
+    return (
+        f"{report.indexed} notes indexed ({report.passages} passages, {report.embedded} embedded),"
         f" {report.unchanged} unchanged, {report.removed} removed"
         f" in {report.seconds:.1f} s"
     )
-    if report.skipped:
-        reasons = Counter(why for _, why in report.skipped)
-        click.echo(f"{len(report.skipped)} left out:")
-        for why, count in reasons.most_common():
-            names = [output.one_line(note, 60) for note, reason in report.skipped if reason == why]
-            shown = ", ".join(names[:3]) + (", …" if count > 3 else "")
-            click.echo(f"  {count:4d}  {why}: {shown}")
-    for source, why in report.kept:
-        output.say(f"Warning: {source} was left as it was: {why}")
+
+
+def _print_skipped(report: BuildReport) -> None:
+    if not report.skipped:
+        return
+    click.echo(f"{len(report.skipped)} left out:")
+    for why, count in Counter(why for _, why in report.skipped).most_common():
+        names = [output.one_line(note, 60) for note, reason in report.skipped if reason == why]
+        shown = ", ".join(names[:NAMES_SHOWN]) + (", …" if count > NAMES_SHOWN else "")
+        click.echo(f"  {count:4d}  {output.plain(why)}: {shown}")
 
 
 @click.command()
@@ -115,11 +147,13 @@ def status(as_json: bool) -> None:
     if as_json:
         output.print_json(document)
         return
-    rows = [[key, str(document[key])] for key in ("home", "config", "model", "index")]
+    rows = [[key, str(document[key])] for key in ("home", "config", "model", "index", "daemon")]
+    if document["paused"]:
+        rows.append(["hook", "paused; `prompt-rag pause off` ends that"])
     if bar := document["thresholds"]:
         numbers = (
-            f"max_distance {bar.max_distance}, min_gap {bar.min_gap},"
-            f" min_probability {bar.min_probability}"
+            f"max_distance {bar.max_distance:.3f}, min_gap {bar.min_gap:.3f},"
+            f" min_probability {bar.min_probability:.3f}"
         )
         rows.append(["thresholds", numbers])
     else:
@@ -151,6 +185,8 @@ def _status(config: Config) -> dict[str, Any]:
         "passages": 0,
         "sources": [],
         "thresholds": None,
+        "daemon": _daemon(config),
+        "paused": pauses.paused_until(config.home) is not None,
         "problems": [],
     }
     problems: list[PromptRagError] = []
@@ -179,7 +215,7 @@ def _status(config: Config) -> dict[str, Any]:
             ]
             document["notes"] = sum(each.notes for each in counts)
             document["passages"] = sum(each.passages for each in counts)
-            written = datetime.fromtimestamp(generation.catalog.stat().st_mtime, UTC)
+            written = _written_at(generation.catalog)
             document["built_at"] = catalog.created_at.isoformat(timespec="seconds")
             document["index"] = (
                 f"{document['notes']} notes, {document['passages']} passages,"
@@ -191,6 +227,26 @@ def _status(config: Config) -> dict[str, Any]:
     return document
 
 
+def _daemon(config: Config) -> str:
+    """Return what the resident process says of itself, in a word or two."""
+    if config.settings.daemon == "off":
+        return "off"
+    soon = time.monotonic() + DAEMON_SECONDS
+    try:
+        wire.ask(str(config.home), {"kind": "status"}, soon, start=False)
+    except wire.Unanswered as error:
+        return "does not answer" if error.reason == wire.DEADLINE else "not running"
+    return "running"
+
+
+def _written_at(catalog: Path) -> datetime:
+    """Return when something was last written; commits wait in the log while readers stay."""
+    log = catalog.with_name(f"{catalog.name}-wal")
+    files = [file.stat() for file in (catalog, log) if file.exists()]
+    times = [status.st_mtime for status in files if status.st_size]
+    return datetime.fromtimestamp(max(times), UTC)
+
+
 @click.command()
 @click.argument("note")
 @output.json_option
@@ -198,26 +254,33 @@ def inspect(note: str, as_json: bool) -> None:
     """Show a note's passages as they are indexed. NOTE is its key, path, title or id."""
     config = configuration.load()
     with Catalog.open(generations.current(config.home).catalog) as catalog:
-        head = _one_note(catalog, note)
+        head = _one_note(catalog, note, "inspect")
         passages = catalog.passages_of(head.id)
     if as_json:
         output.print_json({"note": head, "passages": passages})
         return
-    click.echo(f"{head.title}\n{head.uri}\n{len(passages)} passages\n")
+    click.echo(f"{output.plain(head.title)}\n{output.plain(head.uri)}\n{len(passages)} passages\n")
     for passage in passages:
         path = " > ".join(passage.heading_path) or "(top)"
         click.echo(f"[{passage.ordinal}] {passage.kind}  {output.one_line(path)}")
-        click.echo("\n".join(f"    {line}" for line in passage.text.splitlines()) + "\n")
+        for line in passage.text.splitlines():
+            click.echo(f"    {output.plain(line)}")
+        click.echo()
 
 
-def _one_note(catalog: Catalog, name: str) -> NoteHead:
+def _one_note(catalog: Catalog, name: str, command: str) -> NoteHead:
+    name = output.whole(name)
     found = catalog.find_notes(name)
     if not found:
-        raise NoteUnknown(f"no note in the index answers to {name}", f'prompt-rag search "{name}"')
-    if len(found) > 1:
-        keys = ", ".join(f"{head.source}:{head.key}" for head in found[:5])
         raise NoteUnknown(
-            f"{len(found)} notes answer to {name}: {keys}", f"prompt-rag inspect {found[0].id}"
+            f"no note in the index answers to {output.plain(name)}",
+            f"prompt-rag search {shlex.quote(name)}",
+        )
+    if len(found) > 1:
+        named = ", ".join(f"{head.source}:{head.key} (id {head.id})" for head in found[:5])
+        raise NoteUnknown(
+            f"{len(found)} notes answer to {output.plain(name)}: {output.plain(named)}",
+            f"prompt-rag {command} {found[0].id}",
         )
     return found[0]
 
@@ -230,7 +293,8 @@ def forget(note: str) -> None:
     with indexing.writing(config, wait_seconds=5.0):
         generation = generations.current(config.home)
         with Catalog.open(generation.catalog, writable=True) as catalog:
-            head = _one_note(catalog, note)
+            head = _one_note(catalog, note, "forget")
             catalog.forget([head.id])
             vectors.checkpoint(generation, catalog, force=True)  # the graph holds vectors too
-    output.say(f"forgotten: {head.title} ({head.key})")
+        generations.prune(config.home)  # and the generation before this one all of it
+    output.say(f"forgotten: {output.plain(head.title)} ({output.plain(head.key)})")

@@ -14,10 +14,10 @@ import click
 from prompt_rag import config as configuration
 from prompt_rag import decisions, pauses, wire
 from prompt_rag.cli import output
-from prompt_rag.cli.ask import WORDS
+from prompt_rag.cli.words import WORDS
 from prompt_rag.config import Config
 from prompt_rag.decisions import DecisionLog
-from prompt_rag.domain import ConfigError, Reason
+from prompt_rag.domain import Reason
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -52,7 +52,8 @@ def _print_record(record: dict[str, Any]) -> None:
     reason = str(record.get("reason", ""))
     outcome = "injected" if record.get("outcome") == "inject" else "silent"
     words = WORDS.get(Reason(reason), reason) if reason in set(Reason) else reason
-    total = record.get("timings_ms", {}).get("total")
+    timings = record.get("timings_ms")
+    total = timings.get("total") if isinstance(timings, dict) else None
     spent = f", {total:.0f} ms" if isinstance(total, int | float) else ""
     click.echo(
         f"{_local(record.get('time'))}  {outcome}: {words}"
@@ -61,10 +62,11 @@ def _print_record(record: dict[str, Any]) -> None:
     )
     if record.get("text"):
         click.echo(f"    prompt: {output.one_line(str(record['text']), 120)}")
-    for candidate in record.get("candidates", [])[:3]:
+    candidates = record.get("candidates")
+    for candidate in candidates[:3] if isinstance(candidates, list) else ():
         mark = "in " if candidate.get("accepted") else "out"
         click.echo(
-            f"    {mark} {candidate.get('distance', 0):.3f}"
+            f"    {mark} {candidate.get('distance') or 0.0:.3f}"
             f" {output.one_line(str(candidate.get('note', '')), 50)}: {candidate.get('why', '')}"
         )
 
@@ -115,7 +117,7 @@ def pause(duration: str) -> None:
         pauses.resume(config.home)
         output.say("the hook answers again")
         return
-    match = re.fullmatch(r"(\d+)([smhd])", duration)
+    match = re.fullmatch(r"(\d{1,6})([smhd])", duration)
     if duration == "forever":
         pauses.pause(config.home, math.inf)
         output.say("silent until: prompt-rag pause off")
@@ -125,4 +127,7 @@ def pause(duration: str) -> None:
         when = datetime.fromtimestamp(until, UTC).astimezone()
         output.say(f"silent until {when:%Y-%m-%d %H:%M}; sooner: prompt-rag pause off")
     else:
-        raise ConfigError(f"{duration} is no duration", "prompt-rag pause 30m")
+        raise click.BadParameter(
+            f"{duration} is none of 30m, 2h, 1d (at most six digits), forever, off",
+            param_hint="DURATION",
+        )

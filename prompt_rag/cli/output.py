@@ -5,12 +5,13 @@ Results go to stdout, everything else to stderr; bars only on a terminal. rich h
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
@@ -24,8 +25,10 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from prompt_rag.indexing import Progress as Report
-from prompt_rag.indexing import no_progress
+if TYPE_CHECKING:
+    from prompt_rag.indexing import Progress as Report
+
+WIDTH_OF_PIPE = 10_000
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress and no messages.")
@@ -53,7 +56,7 @@ def say(message: str, *, quiet: bool = False) -> None:
 
 def print_table(columns: list[str], rows: list[list[str]], *, right: tuple[int, ...] = ()) -> None:
     """Print a plain table on stdout; ``right`` names the columns of numbers."""
-    table = Table(box=None, pad_edge=False, show_edge=False)
+    table = Table(box=None, pad_edge=False, show_edge=False, show_header=any(columns))
     for position, column in enumerate(columns):
         table.add_column(
             column,
@@ -62,23 +65,36 @@ def print_table(columns: list[str], rows: list[list[str]], *, right: tuple[int, 
             no_wrap=position in right,
         )
     for row in rows:
-        table.add_row(*[_plain(cell) for cell in row])
+        table.add_row(*[plain(cell) for cell in row])
     console().print(table)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command line, as with every other way of printing."""
+        raise  # noqa: PLE0704  # rich calls this where it has caught a BrokenPipeError
 
 
 def console() -> Console:
     """Return the console of stdout: no markup from notes, no colour into files."""
-    return Console(markup=False, highlight=False, emoji=False, soft_wrap=False)
+    # What reads a pipe wants one line for each row, however long a path is.
+    width = None if sys.stdout.isatty() else WIDTH_OF_PIPE
+    return _Console(markup=False, highlight=False, emoji=False, soft_wrap=False, width=width)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return ``text`` on one line, without what could move a terminal's cursor."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
+def whole(text: str) -> str:
+    """Return an argument as text that can be encoded: a shell can pass any bytes."""
+    return os.fsencode(text).decode("utf-8", "replace")
+
+
 def one_line(text: str, length: int = 100) -> str:
     """Return the start of ``text`` on one line."""
-    flat = " ".join(_plain(text).split())
+    flat = " ".join(plain(text).split())
     return flat if len(flat) <= length else flat[: length - 1].rstrip() + "…"
 
 
@@ -86,7 +102,7 @@ def one_line(text: str, length: int = 100) -> str:
 def progress(*, quiet: bool) -> Iterator[Report]:
     """Give a progress report to work in the block: a bar on a terminal, else nothing."""
     if quiet or not sys.stderr.isatty():
-        yield no_progress
+        yield lambda _stage, _done, _total: None
         return
     bar = Progress(
         TextColumn("{task.description}"),

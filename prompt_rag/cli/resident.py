@@ -40,7 +40,9 @@ def stop(quiet: bool) -> None:
     config = configuration.load()
     try:
         wire.ask(str(config.home), {"kind": "stop"}, time.monotonic() + ASK_SECONDS, start=False)
-    except wire.Unanswered:
+    except wire.Unanswered as error:
+        if error.reason == wire.DEADLINE:
+            raise _unavailable(config, error) from error
         output.say("none was running", quiet=quiet)
     else:
         output.say("stopped", quiet=quiet)
@@ -71,7 +73,11 @@ def _ask(config: Config, seconds: float, *, start_one: bool) -> dict[str, Any]:
             str(config.home), {"kind": "status"}, time.monotonic() + seconds, start=start_one
         )
     except wire.Unanswered as error:
-        raise DaemonUnavailable(
-            f"the resident process does not answer: {error.reason}",
-            f"see {wire.runtime_folder(str(config.home))}/daemon.log",
-        ) from error
+        raise _unavailable(config, error) from error
+
+
+def _unavailable(config: Config, error: wire.Unanswered) -> DaemonUnavailable:
+    return DaemonUnavailable(
+        f"the resident process does not answer: {error}",
+        f"see {wire.runtime_folder(str(config.home))}/daemon.log",
+    )

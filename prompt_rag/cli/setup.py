@@ -1,7 +1,9 @@
-"""``init``, ``source``, ``config`` and ``model``: what is indexed, and how."""
+"""``init`` and ``source``: where the notes are."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -11,28 +13,34 @@ from typing import Literal
 import click
 
 from prompt_rag import config as configuration
-from prompt_rag import configfile, embedder
+from prompt_rag import configfile, indexing
 from prompt_rag.cli import output
-from prompt_rag.cli.index import build, print_report
-from prompt_rag.config import SETTING_FIELDS, Config, SourceSettings
+from prompt_rag.cli.index import build, print_report, report_document
+from prompt_rag.config import Config, SourceSettings
 from prompt_rag.domain import ConfigError, SourceError
 from prompt_rag.sources import bear
 
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 # Where people keep notes; a vault of Obsidian is recognised wherever it lies one level below.
 LIKELY_FOLDERS = ("Notes", "notes", "Documents/Notes", "Documents/notes", "Zettelkasten", "wiki")
-VAULT_PARENTS = (".", "Documents", "Obsidian", "Documents/Obsidian")
+VAULT_PARENTS = (
+    ".",
+    "Documents",
+    "Obsidian",
+    "Documents/Obsidian",
+    "Library/Mobile Documents/iCloud~md~obsidian/Documents",
+)
 VAULT_MARK = ".obsidian"
 MARKDOWN_SUFFIXES = (".md", ".markdown")
 
 HOOK_HELP = """
 Put it into Claude Code: add this to ~/.claude/settings.json
 
-  {"hooks": {"UserPromptSubmit": [{"hooks": [
-     {"type": "command", "command": "%s", "args": ["hook", "--host", "claude"], "timeout": 10}]}]}}
+{settings}
 
 Try it without an agent: prompt-rag explain "a question one of your notes answers"
 """
+HOOK_SECONDS = 10  # of Claude Code's patience; the hook itself ends at hook.deadline_seconds
 
 
 # --- init ---------------------------------------------------------------------------------------
@@ -70,27 +78,55 @@ def init(
         raise SourceError("no notes were found", "prompt-rag init --markdown DIR")
     report = build(config, quiet=quiet)
     if as_json:
-        output.print_json(report)
+        output.print_json(report_document(report))
         return
-    print_report(report, verb="indexed")
-    output.say(HOOK_HELP % Path(sys.argv[0]).absolute(), quiet=quiet)
+    print_report(report, quiet=quiet)
+    output.say(HOOK_HELP.format(settings=_hook_settings()), quiet=quiet)
+
+
+def _hook_settings() -> str:
+    """Return what goes into Claude Code's settings so that it runs this very installation."""
+    own = Path(sys.argv[0]).absolute()
+    program = [sys.executable, "-m", "prompt_rag"] if own.name == "__main__.py" else [str(own)]
+    hook = {
+        "type": "command",
+        "command": program[0],
+        "args": [*program[1:], "hook", "--host", "claude"],
+        "timeout": HOOK_SECONDS,
+    }
+    events = ("UserPromptSubmit", "SessionStart")
+    return json.dumps({"hooks": {event: [{"hooks": [hook]}] for event in events}}, indent=2)
 
 
 def _named_sources(
     folders: tuple[Path, ...], database: str | None
 ) -> list[tuple[Literal["markdown", "bear"], Path | None]]:
     named: list[tuple[Literal["markdown", "bear"], Path | None]] = [
-        ("markdown", folder.absolute()) for folder in folders
+        ("markdown", _absolute(folder)) for folder in folders
     ]
     if database is not None:
+        if not database and not _bear_may_exist():
+            raise SourceError(
+                "there is no Bear database where Bear keeps one", "prompt-rag init --bear DB"
+            )
         named.append(("bear", _bear_path(database)))
     return named
+
+
+def _absolute(path: Path) -> Path:
+    """Return one spelling for each place: without dots, links as they are."""
+    text = os.path.abspath(path)  # noqa: PTH100  # Path.absolute keeps "..", resolve follows links
+    if output.whole(text) != text:
+        raise ConfigError(
+            f"{output.whole(text)} is not UTF-8 and cannot be written to the settings"
+        )
+    return Path(text)
 
 
 def _bear_path(database: str) -> Path | None:
     if not database:
         return None
-    path = Path(database).expanduser().absolute()
+    path = _absolute(Path(database))
     if not path.is_file():
         raise SourceError(f"there is no Bear database at {path}", "prompt-rag source add bear")
     return path
@@ -103,7 +139,7 @@ def _found_sources(
     if config.sources:
         return []
     found: list[tuple[Literal["markdown", "bear"], Path | None]] = []
-    if any(place.is_file() for place in bear.candidates()):
+    if _bear_may_exist():
         found.append(("bear", None))
     found += [("markdown", folder) for folder in _likely_folders(Path.home())]
     if ask and not sys.stdin.isatty():
@@ -119,8 +155,16 @@ def _found_sources(
         ]
     if ask and not found:
         folder = click.prompt("A folder of Markdown notes", type=FOLDER, err=True)
-        found.append(("markdown", folder.expanduser().absolute()))
+        found.append(("markdown", _absolute(folder)))
     return found
+
+
+def _bear_may_exist() -> bool:
+    """Whether Bear's database is there, or the system does not tell: macOS guards its folders."""
+    try:
+        return any(place.is_file() for place in bear.candidates())
+    except OSError:
+        return True
 
 
 def _likely_folders(home: Path) -> Iterator[Path]:
@@ -131,13 +175,20 @@ def _likely_folders(home: Path) -> Iterator[Path]:
         for mark in sorted((home / parent).glob(f"*/{VAULT_MARK}"))
     ]
     named = [home / name for name in LIKELY_FOLDERS]
-    taken: set[Path] = set()
+    taken: set[tuple[int, int]] = set()
     for folder in [*vaults, *named]:
-        real = folder.resolve()
-        if real in taken or taken & set(real.parents) or not _has_notes(folder):
+        if not _has_notes(folder):
             continue
-        taken.add(real)
-        yield folder
+        # By inode: "Notes" and "notes" are one folder where case does not count.
+        line = [_inode(place) for place in (folder.resolve(), *folder.resolve().parents)]
+        if not taken.intersection(line):
+            taken.add(line[0])
+            yield folder
+
+
+def _inode(folder: Path) -> tuple[int, int]:
+    status = folder.stat()
+    return status.st_dev, status.st_ino
 
 
 def _has_notes(folder: Path) -> bool:
@@ -179,11 +230,10 @@ def add_markdown(
 ) -> None:
     """Add a folder of Markdown notes, with all folders below it."""
     config = configuration.load()
-    new = _new_source(config, "markdown", folder.absolute(), name)
-    _add(
-        config,
-        SourceSettings(new.name, new.kind, new.path, include, exclude, exclude_tags),
-    )
+    new = _new_source(config, "markdown", _absolute(folder), name)
+    settings = SourceSettings(new.name, new.kind, new.path, include, exclude, exclude_tags)
+    indexing.make_source(settings)  # says now what is wrong with a pattern
+    _add(config, settings)
 
 
 @add.command("bear")
@@ -235,124 +285,3 @@ def remove_source(name: str) -> None:
     """Take the source NAME out; the notes themselves are not touched."""
     configfile.remove_source(configuration.load(), name)
     output.say(f"removed {name}; now run: prompt-rag sync")
-
-
-# --- config -------------------------------------------------------------------------------------
-
-
-@click.group("config")
-def config_group() -> None:
-    """Show and change settings."""
-
-
-@config_group.command("show")
-@output.json_option
-def show_config(as_json: bool) -> None:
-    """Print every setting with its value and where that comes from."""
-    config = configuration.load()
-    values = {key: config.value(key) for key in SETTING_FIELDS}
-    if as_json:
-        output.print_json(
-            {
-                "file": config.file,
-                "home": config.home,
-                "settings": {
-                    key: {"value": value, "origin": config.origins[key]}
-                    for key, value in values.items()
-                },
-                "sources": config.sources,
-            }
-        )
-        return
-    rows = [[key, _shown(value), config.origins[key]] for key, value in values.items()]
-    output.print_table(["setting", "value", "from"], rows)
-    output.say(f"file: {config.file}\nhome: {config.home}")
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "(the model's)"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
-
-
-@config_group.command("set")
-@click.argument("key")
-@click.argument("value")
-def set_config(key: str, value: str) -> None:
-    """Set KEY to VALUE in the file, keeping its comments."""
-    changed = configfile.set_value(configuration.load(), key, value)
-    origin = changed.origins[key]
-    note = "" if origin == str(changed.file) else f" (but {origin} overrides it)"
-    output.say(f"{key} = {_shown(changed.value(key))}{note}")
-
-
-# --- model --------------------------------------------------------------------------------------
-
-
-@click.group()
-def model() -> None:
-    """Show, verify or fetch the embedding model."""
-
-
-@model.command("show")
-@click.option("--all", "all_models", is_flag=True, help="List every model that can be used.")
-@output.json_option
-def show_model(all_models: bool, as_json: bool) -> None:
-    """Show the model in use."""
-    if all_models:
-        models = embedder.known_models()
-        if as_json:
-            output.print_json(
-                [dict(zip(("name", "dim", "licence"), m, strict=True)) for m in models]
-            )
-        else:
-            rows = [[name, str(dim), licence] for name, dim, licence in models]
-            output.print_table(["name", "dim", "licence"], rows, right=(1,))
-        return
-    config = configuration.load()
-    files = embedder.locate(config.settings.model_name, config.home)
-    identity = embedder.identity_of(files)
-    if as_json:
-        output.print_json({"identity": identity, "weights": files.weights, "folder": files.folder})
-        return
-    rows = [
-        ["name", identity.name],
-        ["dimensions", str(identity.dim)],
-        ["reads", f"{identity.max_tokens} tokens"],
-        ["weights", str(files.weights)],
-        ["tokenizer", str(files.folder)],
-        ["fingerprint", identity.fingerprint],
-    ]
-    output.print_table(["", ""], rows)
-
-
-@model.command("verify")
-@output.json_option
-def verify_model(as_json: bool) -> None:
-    """Check the model's files and embed a sentence with them."""
-    config = configuration.load()
-    files = embedder.locate(config.settings.model_name, config.home)
-    vector = embedder.FastEmbedder(files).embed_query("a note about a note")
-    fine = vector.shape == (files.dim,)
-    if as_json:
-        output.print_json({"model": files.name, "ok": fine, "dim": len(vector)})
-    else:
-        output.say(f"{files.name} is whole and answers with {len(vector)} dimensions")
-
-
-@model.command("pull")
-@click.argument("name")
-def pull_model(name: str) -> None:
-    """Fetch the model NAME; the only command that uses the network."""
-    if name == embedder.DEFAULT_MODEL:
-        raise ConfigError(
-            f"{name} comes with the installation and is never fetched", "prompt-rag model verify"
-        )
-    config = configuration.load()
-    files = embedder.pull(name, config.home)
-    output.say(
-        f"{name} is in {files.folder}\nnow run: prompt-rag config set model.name {name}"
-        " && prompt-rag rebuild && prompt-rag tune"
-    )
