@@ -36,7 +36,6 @@ RATES = (0.01, 0.02, 0.05)
 BINS = 5
 RESAMPLES = 1000
 SEED = 20261201
-GAP_WEIGHT = 0.5  # of distance and gap in one number, when both are to be swept at once
 WORDS = ("coverage", "coverage_lead", "title_coverage", "passage_coverage", "words_found")
 ABLATIONS: Mapping[str, tuple[str, ...]] = {
     "everything": tuple(FEATURES),
@@ -76,7 +75,7 @@ def main() -> None:
         "distance-gap": (
             cases["prompt-rag"],
             table,
-            -table.column("distance") + GAP_WEIGHT * table.column("gap"),
+            -table.column("distance") + evaluation.GAP_WEIGHT * table.column("gap"),
         ),
         "distance": (cases["prompt-rag"], table, -table.column("distance")),
     }

@@ -24,6 +24,8 @@ from prompt_rag.policy import FEATURES, Weights
 
 SHIPPED = Path(__file__).parent / "data" / "calibration.json"
 OWN = "calibration.json"
+LIMITS = ("max_distance", "min_gap", "sure_distance", "search_distance", "min_probability")
+"""The numbers of :class:`Thresholds`, under their names in the file."""
 # A search somebody asked for, with a model nobody has measured, lists whatever comes first.
 UNCALIBRATED_SEARCH_DISTANCE = 2.0
 
@@ -32,13 +34,15 @@ UNCALIBRATED_SEARCH_DISTANCE = 2.0
 class Calibration:
     """Thresholds and weights of one model; ``facts`` says how they were fitted.
 
-    ``weights`` is None where distance and gap decide alone.
+    ``weights`` is None where distance and gap decide alone. ``distance_gap`` is the best they can
+    do alone, to compare with; None where that was not fitted.
     """
 
     model: str
     thresholds: Thresholds
     weights: Weights | None
     facts: Mapping[str, Any]
+    distance_gap: Thresholds | None = None
 
 
 def of_model(identity: EmbedderIdentity, settings: Settings, home: Path) -> Calibration | None:
@@ -66,7 +70,7 @@ def of_model(identity: EmbedderIdentity, settings: Settings, home: Path) -> Cali
             search_distance=given.get("search_distance", UNCALIBRATED_SEARCH_DISTANCE),
             calibrated_for="",
         )
-        return Calibration(identity.name, bar, None, {"origin": "settings"})
+        return Calibration(identity.name, bar, None, {"origin": "settings"}, bar)
     return None
 
 
@@ -88,18 +92,11 @@ def read(file: Path) -> dict[str, Calibration]:
 
 
 def _entry(raw: Mapping[str, Any]) -> Calibration:
-    bar = raw["thresholds"]
-    weights = raw.get("weights")
+    weights, alone = raw.get("weights"), raw.get("distance_gap")
+    fingerprint = str(raw["fingerprint"])
     return Calibration(
         model=str(raw["name"]),
-        thresholds=Thresholds(
-            max_distance=_number(bar["max_distance"]),
-            min_gap=_number(bar["min_gap"]),
-            sure_distance=_number(bar["sure_distance"]),
-            search_distance=_number(bar["search_distance"]),
-            min_probability=_number(bar["min_probability"]),
-            calibrated_for=str(raw["fingerprint"]),
-        ),
+        thresholds=_thresholds(raw["thresholds"], fingerprint),
         weights=None
         if weights is None
         else Weights(
@@ -108,7 +105,13 @@ def _entry(raw: Mapping[str, Any]) -> Calibration:
             typical={name: _number(weights["typical"][name]) for name in weights["terms"]},
         ),
         facts=dict(raw.get("facts", {})),
+        distance_gap=None if alone is None else _thresholds(alone, fingerprint),
     )
+
+
+def _thresholds(raw: Mapping[str, Any], fingerprint: str) -> Thresholds:
+    numbers = {name: _number(raw[name]) for name in LIMITS}
+    return Thresholds(**numbers, calibrated_for=fingerprint)
 
 
 def _known(terms: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -137,17 +140,12 @@ def write(file: Path, fitted: Calibration, mode: int = fsio.FILE_MODE) -> None:
 
 
 def _raw(entry: Calibration) -> dict[str, Any]:
-    bar, weights = entry.thresholds, entry.weights
+    weights, alone = entry.weights, entry.distance_gap
     return {
         "name": entry.model,
-        "fingerprint": bar.calibrated_for,
-        "thresholds": {
-            "max_distance": bar.max_distance,
-            "min_gap": bar.min_gap,
-            "sure_distance": bar.sure_distance,
-            "search_distance": bar.search_distance,
-            "min_probability": bar.min_probability,
-        },
+        "fingerprint": entry.thresholds.calibrated_for,
+        "thresholds": {name: getattr(entry.thresholds, name) for name in LIMITS},
+        **({} if alone is None else {"distance_gap": {n: getattr(alone, n) for n in LIMITS}}),
         "weights": None
         if weights is None
         else {

@@ -58,7 +58,7 @@ PREFIXES = {
 
 # Measured by benchmarks/index.py: padded tokens in one call of the model. Below, the fixed cost of
 # a call shows; above, padding and cache misses do, and memory grows.
-BATCH_TOKENS = 256
+BATCH_TOKENS = 128
 # English averages over four characters a token; three makes a batch come out smaller, not larger.
 CHARS_PER_TOKEN = 3
 

@@ -7,7 +7,6 @@ hold one pauses nothing.
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from pathlib import Path
 
@@ -22,7 +21,7 @@ def paused_until(home: Path) -> float | None:
         until = float((home / FILE).read_text("utf-8", "replace"))
     except (OSError, ValueError):
         return None
-    return until if not math.isnan(until) and until > time.time() else None
+    return until if until > time.time() else None  # what is not a number is not later either
 
 
 def pause(home: Path, until: float) -> None:

@@ -53,6 +53,8 @@ class Reader:
     _revision: int
     thresholds: Thresholds | None
     weights: policy.Weights | None
+    distance_gap: Thresholds | None
+    """What distance and gap would decide by alone; only measurements use it."""
 
     def __init__(self, config: Config, work: Embedder, *, any_thread: bool = False) -> None:
         self.embedder = work
@@ -85,6 +87,7 @@ class Reader:
         self.config = config
         self.thresholds = fitted.thresholds if fitted is not None else None
         self.weights = fitted.weights if fitted is not None else None
+        self.distance_gap = fitted.distance_gap if fitted is not None else None
 
     def follow(self) -> None:
         """See what was committed or published since the last call; microseconds where nothing was.

@@ -42,7 +42,7 @@ COMMANDS = {
     "model": "settings:model",
     "rebuild": "index:rebuild",
     "sync": "index:sync",
-    "status": "index:status",
+    "status": "status:status",
     "inspect": "index:inspect",
     "forget": "index:forget",
     "search": "ask:search",

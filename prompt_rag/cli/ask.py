@@ -9,7 +9,7 @@ import click
 
 from prompt_rag import answer, pauses
 from prompt_rag import config as configuration
-from prompt_rag.cli import output
+from prompt_rag.cli import output, reasons
 from prompt_rag.cli.words import WORDS
 from prompt_rag.domain import Candidate, ConfigError, Decision, Verdict
 from prompt_rag.search import Reader
@@ -146,7 +146,7 @@ def _verdict_document(verdict: Verdict) -> dict[str, Any]:
         "accepted": verdict.accepted,
         "verdict": verdict.why,
         "probability": verdict.probability,
-        "contributions": dict(verdict.contributions),
+        "contributions": dict(reasons.by_size(verdict)),
     }
 
 
@@ -161,7 +161,7 @@ def print_decision(decision: Decision, *, candidates: int = 5) -> None:
     if bar is not None:
         click.echo(
             f"thresholds: max_distance {bar.max_distance:.3f}, min_gap {bar.min_gap:.3f},"
-            f" sure_distance {bar.sure_distance:.3f}"
+            f" sure_distance {bar.sure_distance:.3f}, min_probability {bar.min_probability:.3f}"
         )
     if decision.verdicts:
         click.echo()
@@ -175,9 +175,22 @@ def print_decision(decision: Decision, *, candidates: int = 5) -> None:
             for verdict in decision.verdicts[:candidates]
         ]
         output.print_table(["", "distance", "note", "why"], rows, right=(1,))
+        _print_contributions(decision)
     if decision.block:
         click.echo(f"\n{len(decision.block)} characters would be added to the prompt:\n")
         click.echo(decision.block)
+
+
+def _print_contributions(decision: Decision) -> None:
+    """Print what made the probability of the best note, and of what goes in."""
+    explained = reasons.taken_apart(decision.verdicts)
+    if decision.thresholds is None or not explained:
+        return
+    click.echo(f"\n{reasons.LEGEND}")
+    for verdict in explained:
+        click.echo(f"\n{output.one_line(verdict.candidate.note.title, 80)}")
+        for sentence in reasons.sentences(verdict, decision.thresholds):
+            click.echo(f"  {sentence}")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

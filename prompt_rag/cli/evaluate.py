@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
+from prompt_rag import calibration, embedder, evaluation, indexing
 from prompt_rag import config as configuration
-from prompt_rag import evaluation, indexing
 from prompt_rag.cli import fixtures, output
 from prompt_rag.config import Config, SourceSettings
 from prompt_rag.search import Reader
@@ -63,6 +63,9 @@ def evaluated_home(notes: Path | None, bear: Path | None) -> Iterator[Config]:
     own = configuration.load()
     with tempfile.TemporaryDirectory(prefix="prompt-rag-eval-") as folder:
         home = Path(folder)
+        for name in (calibration.OWN, embedder.models_folder(own.home).name):
+            if (own.home / name).exists():
+                (home / name).symlink_to(own.home / name)
         sources: list[SourceSettings] = []
         if notes is not None:
             sources.append(SourceSettings("notes", "markdown", notes.absolute()))

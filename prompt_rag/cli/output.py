@@ -5,7 +5,6 @@ Results go to stdout, everything else to stderr; bars only on a terminal. rich h
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,7 +88,7 @@ def plain(text: str) -> str:
 
 def whole(text: str) -> str:
     """Return an argument as text that can be encoded: a shell can pass any bytes."""
-    return os.fsencode(text).decode("utf-8", "replace")
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def one_line(text: str, length: int = 100) -> str:

@@ -17,6 +17,7 @@ import pytest
 from cli_world import NOTES, QUESTION, CommandLine, write_notes
 from prompt_rag_fixtures import bear_database
 
+from prompt_rag import embedder
 from prompt_rag.embedder import FastEmbedder
 from prompt_rag.sources import bear
 
@@ -434,6 +435,15 @@ def test_a_model_that_was_not_fetched(run: CommandLine) -> None:
     for arguments in (["model", "show"], ["model", "verify"], ["search", "x"], ["rebuild"]):
         assert run(*arguments).hint == hint
     assert hint in run("status").err
+
+
+def test_pull_says_what_comes_next(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = embedder.locate(embedder.DEFAULT_MODEL, run.home)
+    monkeypatch.setattr(embedder, "pull", lambda _name, _home: files)
+    result = run("model", "pull", "BAAI/bge-small-en-v1.5")
+    assert result.err.startswith(f"BAAI/bge-small-en-v1.5 is in {files.folder}\n")
+    assert "prompt-rag config set model.name BAAI/bge-small-en-v1.5" in result.err
+    assert "prompt-rag rebuild" in result.err
 
 
 def test_pull_refuses_what_it_never_fetches(run: CommandLine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -16,8 +17,9 @@ import pytest
 from cli_world import CONFIG, NOTES, QUESTION, CommandLine, write_notes
 
 import prompt_rag
-from prompt_rag import cli, config
+from prompt_rag import __main__, cli, config, embedder, hook
 from prompt_rag.cli import output
+from prompt_rag.cli.evaluate import evaluated_home
 
 PROGRAM = [sys.executable, "-m", "prompt_rag"]
 
@@ -178,7 +180,7 @@ def test_documents_are_utf_8_whatever_the_terminal_speaks(built: CommandLine) ->
 
 
 @pytest.mark.parametrize(
-    "arguments", [["config", "show"], ["status", "--json"], ["--help"], ["model", "show", "--all"]]
+    "arguments", [["config", "show"], ["why", "--json"], ["--help"], ["model", "show", "--all"]]
 )
 def test_a_reader_that_goes_is_no_error(built: CommandLine, arguments: list[str]) -> None:
     child = subprocess.Popen(
@@ -217,7 +219,14 @@ def in_terminal(*arguments: str, **environment: str) -> str:
 def test_no_colours_where_nobody_wants_them(built: CommandLine) -> None:
     seen = in_terminal("rebuild", NO_COLOR="1")
     assert "4 notes indexed" in seen
-    assert "\x1b[3" not in seen.replace("\x1b[3A", "").replace("\x1b[3;", "\x1b[")
+    assert colours(seen) == set()
+    assert colours(in_terminal("rebuild"))
+
+
+def colours(seen: str) -> set[str]:
+    """Return the codes in ``seen`` that are not just bold, dim, italic or the end of it."""
+    codes = {code for each in re.findall(r"\x1b\[([\d;]*)m", seen) for code in each.split(";")}
+    return codes - {"", "0", "1", "2", "3"}
 
 
 def test_progress_on_a_terminal_only(built: CommandLine) -> None:
@@ -227,6 +236,27 @@ def test_progress_on_a_terminal_only(built: CommandLine) -> None:
     assert "embedding notes" not in in_terminal("rebuild", "--quiet")
     found = process("rebuild")
     assert (found.returncode, found.stderr) == (0, b"")
+
+
+class Screen(io.StringIO):
+    """A stderr that somebody looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    with output.progress(quiet=False) as report:
+        report("scan", 3, 0)
+        report("embed", 1, 4)
+        report("embed", 4, 4)
+        report("else", 1, 1)
+    seen = screen.getvalue()
+    for words in ("reading notes", "embedding notes", "4/4", "else"):
+        assert words in seen
 
 
 def test_a_table_fits_a_terminal_and_is_whole_in_a_pipe(built: CommandLine) -> None:
@@ -298,6 +328,28 @@ def test_the_hook_s_help_is_for_people(run: CommandLine) -> None:
     assert found.returncode == 0
     assert b"Always exits 0" in found.stdout
     assert run("hook", "--help").code == 0
+
+
+def test_the_program_starts_the_command_line_or_the_hook(
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+
+    def answer(arguments: list[str]) -> None:
+        calls.append(arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hook, "main", answer)
+    monkeypatch.setattr(sys, "argv", ["prompt-rag", "hook", "--host", "claude"])
+    with pytest.raises(SystemExit) as caught:
+        __main__.main()
+    assert (caught.value.code, calls) == (0, [["--host", "claude"]])
+    monkeypatch.setattr(sys, "argv", ["prompt-rag", "search"])
+    with pytest.raises(SystemExit) as caught:
+        __main__.main()
+    assert caught.value.code == 2
+    assert run("hook", "--host", "x", "--home", "y").code == 130
+    assert calls[1:] == [["--host", "x", "--home", "y"]]
 
 
 def test_a_hook_that_cannot_even_begin_is_silent(tmp_path: Path) -> None:
@@ -390,6 +442,21 @@ def test_eval_on_anybody_s_notes(run: CommandLine, tmp_path: Path) -> None:
     file.write_text("no json\n")
     assert "line 1" in run(*arguments).err
     assert run("eval", "--prompts", tmp_path / "none").code == 2
+
+
+def test_eval_goes_by_the_person_s_own_model_and_calibration(run: CommandLine) -> None:
+    run.build()
+    models = run.home / "models" / "some"
+    models.mkdir(parents=True)
+    (run.home / "calibration.json").write_text("{}")
+    with evaluated_home(run.notes, None) as config_:
+        assert config_.home != run.home
+        assert (embedder.models_folder(config_.home) / "some").is_dir()
+        assert (config_.home / "calibration.json").read_text() == "{}"
+    assert models.is_dir()
+    result = run("eval", "--notes", run.notes)
+    assert "is not a calibration" in result.err
+    assert result.code == 1
 
 
 # --- small things -------------------------------------------------------------------------------

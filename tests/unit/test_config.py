@@ -343,6 +343,13 @@ def test_without_one_the_platform_has_two_folders(monkeypatch: pytest.MonkeyPatc
     assert config.load(loaded.home).settings.max_chars == 1000
 
 
+def test_a_named_home_may_be_the_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PROMPT_RAG_HOME")
+    platform = config.load().home
+    monkeypatch.setenv("PROMPT_RAG_HOME", str(platform))
+    assert config.load().file == platform / "config.toml"
+
+
 def test_a_home_given_by_hand_holds_its_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

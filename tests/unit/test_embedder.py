@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loguru import logger
 
 from prompt_rag import embedder
 from prompt_rag.domain import EmbedderIdentity, ModelUnavailable
@@ -329,16 +330,23 @@ def fetched(files: ModelFiles, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def spoken() -> Iterator[list[str]]:
+    """What libraries say in their own log, which goes to stderr."""
+    lines: list[str] = []
+    sink = logger.add(lines.append, format="{message}")
+    yield lines
+    logger.remove(sink)
+
+
 @pytest.mark.parametrize("folder", [True, False])
-def test_a_model_that_was_not_fetched(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], folder: bool
-) -> None:
+def test_a_model_that_was_not_fetched(tmp_path: Path, spoken: list[str], folder: bool) -> None:
     if folder:
         (tmp_path / "models").mkdir()
     with pytest.raises(ModelUnavailable, match=f"the model {OTHER} has not been fetched") as caught:
         embedder.locate(OTHER.upper(), tmp_path)
     assert caught.value.hint == f"prompt-rag model pull {OTHER}"
-    assert capfd.readouterr() == ("", "")
+    assert spoken == []
 
 
 def test_a_model_that_nobody_knows(tmp_path: Path) -> None:

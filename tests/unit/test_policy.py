@@ -287,6 +287,11 @@ def test_the_second_is_weighed_as_if_the_first_were_not_there() -> None:
     ruling = ruled(0.2, 0.3, 0.4, bar=WEIGHED, weights=gap_only)
     probabilities = [verdict.probability for verdict in ruling.verdicts]
     assert probabilities == pytest.approx([0.7311, 0.7311, 1 / (1 + math.exp(-5))], abs=1e-4)
+    lead_only = Weights(0.0, {"coverage_lead": 10.0}, {"coverage_lead": 0.0})
+    found = [candidate(f"n{i}", 0.3, i, **{COVERAGE: (3 - i) / 10}) for i in range(3)]
+    ruling = policy.decide(found, WEIGHED, lead_only)
+    probabilities = [verdict.probability for verdict in ruling.verdicts]
+    assert probabilities == pytest.approx([0.7311, 0.7311, 0.7311], abs=1e-4)
 
 
 # --- for all lists ------------------------------------------------------------------------------

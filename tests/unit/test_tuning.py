@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -373,12 +374,28 @@ def test_the_bar_lies_between_two_prompts() -> None:
     assert bar(measured, 1.0) == 0.5
 
 
+def test_a_borderline_note_does_not_raise_the_bar() -> None:
+    cases = [case(0, "a", 0.5), case(1, "", 0.5), case(2, "", 0.5, also_ok="a")]
+    found = tuning._bar(np.array([0.9, 0.6, 0.99]), tuning.rows(cases), 0.0)
+    assert found == pytest.approx(0.8)
+
+
 def test_a_tie_is_kept_out_whole() -> None:
     assert bar("a0.9 u0.8 u0.8 u0.8 u0.1", 0.25) == pytest.approx(0.8001)
 
 
 def test_the_bar_may_be_out_of_reach() -> None:
     assert bar("a0.9 u1.0", 0.0) > 1.0
+
+
+def test_no_prompt_is_judged_by_a_fit_it_was_part_of() -> None:
+    found = tuning.rows(prompts(60))
+    held_out = tuning._held_out(found, TWO)
+    folds = np.array([int(sha256(each.encode()).hexdigest(), 16) % 10 for each in found.ids])
+    for fold in range(10):
+        expected = tuning.predict(tuning.weights_of(found, TWO, folds != fold), found)
+        np.testing.assert_array_equal(held_out[folds == fold], expected[folds == fold])
+    assert not np.allclose(held_out, tuning.predict(tuning.weights_of(found, TWO), found))
 
 
 # --- the fit as a whole -------------------------------------------------------------------------
