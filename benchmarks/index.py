@@ -27,6 +27,7 @@ from prompt_rag import chunking, embedder, indexing
 from prompt_rag import config as configuration
 from prompt_rag.cli import fixtures
 from prompt_rag.config import Config, SourceSettings
+from prompt_rag.domain import Note
 
 THREADS = 2
 THEIR_BATCH = 16
@@ -157,7 +158,7 @@ def _passages(folder: Path) -> dict[str, Any]:
     source = indexing.make_source(SourceSettings("notes", "markdown", folder))
     texts: dict[str, None] = {}
     for note in source.scan({}):
-        if isinstance(note, indexing.Note):
+        if isinstance(note, Note):
             pieces = chunking.pieces(note, limits, model.count_tokens, tiers)
             texts |= dict.fromkeys(piece.embedded for piece in pieces)
     _beside(folder).write_text(json.dumps(list(texts)), "utf-8")

@@ -278,18 +278,18 @@ def _warm(hook: _Hook, model: _Model, runs: int) -> dict[str, Any]:
             "p99_ratio": round(whole["p99"] / floor, 3),
             "where_ms": _where(hook.decisions(), bare["median"], whole["median"]),
         }
-    rows = []
+    pairs = []
     for _, prompt in zip(range(runs), itertools.cycle(MACHINE_MADE), strict=False):
-        rows.append((_timed(BARE)[0], hook.ask(prompt)[0]))
-    bare, whole = (_spread(column) for column in zip(*rows, strict=True))
+        pairs.append((_timed(BARE)[0], hook.ask(prompt)[0]))
+    bare, whole = (_spread(column) for column in zip(*pairs, strict=True))
     ratio = round(whole["median"] / bare["median"], 3)
     found["machine-made"] = {"bare": bare, "hook": whole, "ratio": ratio}
-    rows = []
+    connections = []
     for _ in range(runs):
         started = time.perf_counter()
         hook.call("status")
-        rows.append((time.perf_counter() - started) * 1000)
-    found["connect"] = _spread(rows)
+        connections.append((time.perf_counter() - started) * 1000)
+    found["connect"] = _spread(connections)
     return found
 
 

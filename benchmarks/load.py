@@ -194,7 +194,7 @@ class _World:
         return wire.ask(str(self.home), {"kind": kind, **more}, deadline, start=False)
 
     def rss_mb(self) -> float:
-        return round(self.call("status")["rss_bytes"] / 2**20, 1)
+        return round(float(self.call("status")["rss_bytes"]) / 2**20, 1)
 
 
 # --- the crowd -----------------------------------------------------------------------------------

@@ -26,9 +26,7 @@ def risk_coverage(confidence: Sequence[float | None], wrong: Sequence[bool]) -> 
 
     None is a prompt that gets no note at any bar; it counts for coverage all the same.
     """
-    judged = [
-        (sure, bad) for sure, bad in zip(confidence, wrong, strict=True) if sure is not None
-    ]
+    judged = [(sure, bad) for sure, bad in zip(confidence, wrong, strict=True) if sure is not None]
     judged.sort(key=lambda each: -each[0])
     points = []
     spoken = mistakes = 0

@@ -466,8 +466,7 @@ def report(system: str, reader: Reader, cases: Sequence[Case]) -> dict[str, Any]
         "by_kind": _by(cases, lambda case: case.prompt.kind),
         "by_voice": _by(cases, lambda case: case.prompt.voice),
         "curve": [
-            {"coverage": round(point.coverage, 4), "risk": round(point.risk, 4)}
-            for point in points
+            {"coverage": round(point.coverage, 4), "risk": round(point.risk, 4)} for point in points
         ],
         "aurc": None if not points else round(curves.area(points) or 0.0, 4),
         "thresholds": bar,

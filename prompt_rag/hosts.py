@@ -7,14 +7,15 @@ that are registered with another one), :func:`untyped` turns away what no person
 
 This module is on the path of every prompt. It promises to import nothing but the C half of
 ``json``: the package itself pulls in ``re`` and ``enum`` and costs more than the whole rest of
-the client. ``TYPE_CHECKING`` is a plain constant for the same reason.
+the client. ``TYPE_CHECKING`` is a plain constant for the same reason, and ``__future__`` is left
+alone.
 """
-
-from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+else:
+    Any = object
 
 try:
     from _json import encode_basestring_ascii as _quote

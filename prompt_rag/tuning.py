@@ -42,6 +42,8 @@ LIMIT_SHARE = 0.98
 RIDGE = 1.0
 # Below it a note is more likely wrong than right, however much is allowed.
 EVEN_CHANCE = 0.5
+# Shares of false injections whose bars are kept beside the one in use, for `replay`.
+RATES = (0.005, 0.01, 0.02, 0.05)
 FOLDS = 10
 NEWTON_STEPS = 50
 
@@ -207,6 +209,7 @@ def fit(
         weights=weights_of(table, features),
         facts={
             "max_false_injection": max_false_injection,
+            "bars": {str(rate): round(_bar(held_out, table, rate), 4) for rate in RATES},
             "answerable": n_answerable,
             "unanswerable": n_unanswerable,
             "held_out_coverage": round(int((injected & table.right).sum()) / n_answerable, 4),

@@ -50,6 +50,8 @@ def sync(
             allow_shrink=allow_shrink,
             progress=report_progress,
         )
+    if paths and not report.seen and not report.removed:
+        output.say("no source has a note there; see: prompt-rag source list", quiet=quiet)
     _show(report, as_json=as_json, quiet=quiet, dry_run=dry_run)
 
 

@@ -39,7 +39,9 @@ def sentences(verdict: Verdict, bar: Thresholds) -> list[str]:
     total = math.log(probability / (1.0 - probability))
     start = total - sum(verdict.contributions.values())
     enough = "enough" if verdict.accepted else "not enough"
-    last = f"a probability of {verdict.probability:.0%}: {enough}, {bar.min_probability:.0%} is needed"
+    last = (
+        f"a probability of {verdict.probability:.0%}: {enough}, {bar.min_probability:.0%} is needed"
+    )
     shown = [
         (amount, FEATURES[name])
         for name, amount in by_size(verdict)

@@ -97,6 +97,14 @@ def test_only_some_paths(built: CommandLine) -> None:
     assert (document["seen"], document["indexed"]) == (1, 1)
 
 
+def test_a_path_that_no_source_has_is_told(built: CommandLine) -> None:
+    result = built("sync", built.notes / "nothing.md")
+    assert result.code == 0
+    assert result.err == "no source has a note there; see: prompt-rag source list\n"
+    (built.notes / "home/tomatoes.md").unlink()
+    assert built("sync", built.notes / "home/tomatoes.md").err == ""
+
+
 def test_a_source_that_is_missing_is_a_warning_beside_others(
     built: CommandLine, tmp_path: Path
 ) -> None:

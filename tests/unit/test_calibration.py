@@ -51,7 +51,12 @@ def of_model(home: Path, **settings: float) -> Calibration | None:
 # --- files --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fitted", [FITTED, replace(FITTED, weights=None)])
+ALONE = Thresholds(0.45, 0.1, 0.2, 0.7, "abc")
+
+
+@pytest.mark.parametrize(
+    "fitted", [FITTED, replace(FITTED, weights=None), replace(FITTED, distance_gap=ALONE)]
+)
 def test_what_is_written_is_read(tmp_path: Path, fitted: Calibration) -> None:
     file = tmp_path / "c.json"
     calibration.write(file, fitted)
@@ -108,6 +113,8 @@ def entry(**changed: Any) -> str:
         entry(weights={"intercept": 1, "terms": ["gap"], "typical": {"gap": 1}}),
         entry(weights={"terms": {}, "typical": {}}),
         entry(facts=3),
+        entry(distance_gap=3),
+        entry(distance_gap={"max_distance": 0.5}),
     ],
 )
 def test_a_file_that_is_no_calibration(home: Path, text: str) -> None:
@@ -155,6 +162,7 @@ def test_a_person_may_set_the_limits_of_such_a_model(home: Path) -> None:
     assert by_hand is not None
     assert by_hand.thresholds == Thresholds(0.5, 0.1, 0.0, 2.0, "")
     assert by_hand.weights is None
+    assert by_hand.distance_gap == by_hand.thresholds
     wider = of_model(home, max_distance=0.5, min_gap=0.1, search_distance=0.9)
     assert wider is not None
     assert wider.thresholds.search_distance == 0.9

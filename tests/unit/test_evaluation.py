@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_world import World, words
 
-from prompt_rag import evaluation
+from prompt_rag import evaluation, policy
 from prompt_rag.config import SourceSettings
 from prompt_rag.domain import ConfigError, LabelledPrompt, Reason, Thresholds
 from prompt_rag.evaluation import Case
+from prompt_rag.policy import Weights
 from prompt_rag.search import Reader
 
 Keys = tuple[str, ...]
@@ -372,6 +373,70 @@ def test_prompt_rag_does_what_the_hook_does(reader: Reader) -> None:
     assert all(each.searched for each in (right, copy, wrong, nothing))
 
 
+def test_distance_and_gap_alone(reader: Reader) -> None:
+    """The same ranking and the same candidates; only what is injected may differ."""
+    assert reader.thresholds is not None
+    reader.thresholds = replace(reader.thresholds, min_probability=0.5)
+    reader.weights = Weights(-50.0, {"gap": 0.0}, {"gap": 0.0})  # they say no to everything
+    reader.distance_gap = Thresholds(0.7, 0.05, 0.0, 1.0, "f")
+    weighed = evaluation.run("prompt-rag", reader, PROMPTS)
+    alone = evaluation.run("distance-gap", reader, PROMPTS)
+    assert [each.ranked for each in alone] == [each.ranked for each in weighed]
+    assert [each.outcome for each in weighed] == ["abstain"] * 5
+    assert [each.outcome for each in alone] == ["inject"] * 3 + ["abstain"] * 2
+    assert [each.reason for each in alone[2:]] == ["confident", "too-far", "machine-prompt"]
+    assert all(len(each.injected) <= reader.config.settings.max_excerpts for each in alone)
+    document = evaluation.report("distance-gap", reader, alone)
+    assert document["thresholds"] == reader.distance_gap
+    assert document["injection"]["coverage"] == pytest.approx(2 / 3, abs=1e-3)
+    strict = Thresholds(0.0, 0.0, 0.0, 1.0, "f")
+    reader.distance_gap = strict
+    assert {each.outcome for each in evaluation.run("distance-gap", reader, PROMPTS)} == {"abstain"}
+
+
+def test_distance_and_gap_alone_need_limits(reader: Reader) -> None:
+    reader.distance_gap = None
+    with pytest.raises(ConfigError, match="no limits of distance and gap alone") as caught:
+        evaluation.run("distance-gap", reader, PROMPTS)
+    assert caught.value.hint == "prompt-rag tune --apply"
+
+
+def test_how_sure_a_system_is(reader: Reader) -> None:
+    right, *_, untyped = evaluation.run("distance-gap", reader, PROMPTS)
+    assert untyped.confidence is None
+    first, *rivals = right.candidates
+    features = policy.features_of(first, rivals)
+    number = evaluation.GAP_WEIGHT * features["gap"] - first.distance
+    assert right.confidence == pytest.approx(number)
+    # Without weights the whole system is no more than that.
+    assert evaluation.run("prompt-rag", reader, PROMPTS)[0].confidence == right.confidence
+    reader.weights = Weights(0.5, {"gap": 1.0}, {"gap": 0.0})
+    weighed = evaluation.run("prompt-rag", reader, PROMPTS)[0]
+    assert weighed.confidence == pytest.approx(1 / (1 + math.exp(-0.5 - features["gap"])))
+    for system in ("like", "bm25"):
+        found = evaluation.run(system, reader, PROMPTS)
+        assert found[0].confidence == -found[0].candidates[0].distance
+        assert found[3].confidence is None
+
+
+def test_the_curve_of_a_report(reader: Reader) -> None:
+    cases = [
+        case("1", "a", "ab", confidence=0.9),
+        case("2", "a", "ba", confidence=0.8),
+        case("3", "", "b", confidence=0.8),
+        case("4", "x", "b", also_ok="b", confidence=0.7),  # borderline: neither way
+        case("5", "a", ""),
+    ]
+    document = evaluation.report("prompt-rag", reader, cases)
+    assert document["curve"] == [
+        {"coverage": 0.25, "risk": 0.0},
+        {"coverage": 0.75, "risk": round(2 / 3, 4)},
+    ]
+    assert document["aurc"] == round((0.25 * 0.0 + 0.5 * 2 / 3) / 0.75, 4)
+    silent = evaluation.report("prompt-rag", reader, [case("1", "a", "")])
+    assert (silent["curve"], silent["aurc"]) == ([], None)
+
+
 def test_an_uncalibrated_model_still_ranks(reader: Reader) -> None:
     reader.thresholds = None
     (found,) = evaluation.run("prompt-rag", reader, PROMPTS[:1])
@@ -456,6 +521,8 @@ def test_the_report(reader: Reader) -> None:
         "intervals",
         "by_kind",
         "by_voice",
+        "curve",
+        "aurc",
         "thresholds",
         "latency_ms",
         "cases",

@@ -84,8 +84,9 @@ def test_cut_loses_only_space_and_halves_no_grapheme(text: str, max_chars: int) 
     for part in parts:
         assert part.strip() == part != ""
         assert len(part) <= max_chars or len(graphemes(part)) == 1
-    whole = [g for g in graphemes(text) if not g.isspace()]
-    assert [g for part in parts for g in graphemes(part) if not g.isspace()] == whole
+    # A mark may stand on white space, which a cut drops.
+    whole = [g.strip() for g in graphemes(text) if not g.isspace()]
+    assert [g.strip() for part in parts for g in graphemes(part) if not g.isspace()] == whole
 
 
 @given(texts, st.integers(0, 12))

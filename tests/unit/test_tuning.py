@@ -436,6 +436,15 @@ def test_coverage_rises_with_what_is_allowed(made: list[Case]) -> None:
     assert covered[0] < covered[-1]
 
 
+def test_bars_of_other_rates_are_kept(made: list[Case]) -> None:
+    found = tuning.rows(made)
+    bars = tuning.fit(found, 0.3, model="m", fingerprint="f").facts["bars"]
+    assert list(bars) == ["0.005", "0.01", "0.02", "0.05"]
+    for rate in tuning.RATES:
+        other = tuning.fit(found, rate, model="m", fingerprint="f").thresholds
+        assert bars[str(rate)] == other.min_probability
+
+
 def test_a_fit_is_the_same_each_time_and_for_any_order(made: list[Case]) -> None:
     one = tuning.fit(tuning.rows(made), 0.05, model="m", fingerprint="f", features=TWO)
     two = tuning.fit(tuning.rows(made[::-1]), 0.05, model="m", fingerprint="f", features=TWO)
