@@ -41,6 +41,7 @@ PATIENCE = 20.0  # seconds that a daemon may take to start or to leave on a busy
 PASSAGES_PER_NOTE = 5  # as in the collections of docs/evaluation.md
 NOTES_PER_BATCH = 500
 WORDS_PER_PASSAGE = (40, 160)
+NOISE = 0.01  # of each coordinate, 0.2 of a vector's length
 COINED = 0.01  # share of words that no note had before
 
 # What the daemon's log says of a decision, and what is left of the whole process.
@@ -447,10 +448,12 @@ def _invented(real: Sequence[IndexedNote], passages: int) -> Iterator[IndexedNot
     chance, noise = random.Random(7), np.random.default_rng(7)
     words = [word for each in real for passage, _ in each.passages for word in passage.text.split()]
     centres = np.array([vector for each in real for _, vector in each.passages])
-    spread = noise.uniform(1.0, 2.0, (passages, 1)).astype(np.float32)
-    around = noise.standard_normal((passages, centres.shape[1]), dtype=np.float32)
-    around *= spread / np.sqrt(centres.shape[1])
-    around += centres[noise.integers(0, len(centres), passages)]
+    # Mixtures of three real passages with a little noise: as many directions as real notes have.
+    # Noise alone has 384, among which no graph finds its way.
+    around = np.zeros((passages, centres.shape[1]), dtype=np.float32)
+    for weight in (1.0, 0.6, 0.4):
+        around += weight * centres[noise.integers(0, len(centres), passages)]
+    around += NOISE * noise.standard_normal(around.shape, dtype=np.float32)
     around /= np.linalg.norm(around, axis=1, keepdims=True)
     for start in range(0, passages, PASSAGES_PER_NOTE):
         key = f"invented/{start}.md"

@@ -135,7 +135,7 @@ fitted on; the rate it has on the voice left out is a result.
 |---|---|---|---|---|---|---|---|
 {_systems(systems)}
 
-`distance-gap` is distance minus half the gap in one number, `distance` the distance alone. `bm25` and
+`distance-gap` is distance minus a quarter of the gap in one number, `distance` the distance alone. `bm25` and
 `like` are the baselines one would build first; their retrieval is over the prompts as typed.
 
 ## Which prompts get a note that they should not

@@ -7,8 +7,10 @@ their keys are a part of those that :func:`record` gives.
 Keys of a line: ``time`` (UTC, ISO 8601), ``id``, ``host``, ``session`` and ``prompt`` (digests),
 ``chars``, ``outcome``, ``reason``, ``best_distance``, ``gap``, ``excerpts`` (``note``, ``text``
 (a key of :func:`prompt_rag.sessions.text_key`), ``distance``), ``candidates`` (the first five:
-``note``, ``distance``, ``rank``, ``evidence``, ``why``), ``injected_chars``, ``repeats``,
-``timings_ms``, ``thresholds``, ``version``, ``model``, ``generation``, and ``text`` on request.
+``note``, ``distance``, ``rank``, ``evidence``, ``accepted``, ``why``, ``probability``), ``others``
+(what the rest of them has to do with a decision, see :func:`_others`), ``injected_chars``,
+``repeats``, ``timings_ms``, ``thresholds``, ``version``, ``model``, ``generation``, and ``text`` on
+request.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any
 
 import orjson
 
-from prompt_rag import __version__, fsio, wire
+from prompt_rag import __version__, fsio, policy, wire
 from prompt_rag.domain import Decision
 
 ROTATE_BYTES = 5_000_000  # some 10,000 decisions: months of one person, kept twice
@@ -107,9 +109,11 @@ def record(
                 "evidence": {k: _rounded(v) for k, v in verdict.candidate.evidence.items()},
                 "accepted": verdict.accepted,
                 "why": verdict.why,
+                "probability": _rounded(verdict.probability),
             }
             for verdict in decision.verdicts[:MOST_CANDIDATES]
         ],
+        "others": _others(decision),
         "injected_chars": len(decision.block) if decision.outcome == "inject" else 0,
         "repeats": repeats,
         "timings_ms": {key: round(value, 3) for key, value in decision.timings_ms.items()},
@@ -118,6 +122,25 @@ def record(
         "model": decision.model,
         "generation": decision.generation,
         "text": prompt,
+    }
+
+
+def _others(decision: Decision) -> dict[str, float | None] | None:
+    """Return what candidates that are not listed are to those that are: rivals.
+
+    Their smallest ``distance`` makes a gap, their largest ``coverage`` a lead. None without any.
+    """
+    rivals = [
+        verdict.candidate
+        for verdict in decision.verdicts[MOST_CANDIDATES:]
+        if not policy.is_near_copy(verdict.candidate)
+    ]
+    if not rivals:
+        return None
+    coverage = max(each.evidence.get(policy.COVERAGE, 0.0) for each in rivals)
+    return {
+        "distance": _rounded(min(each.distance for each in rivals)),
+        policy.COVERAGE: _rounded(coverage),
     }
 
 

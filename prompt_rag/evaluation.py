@@ -246,9 +246,10 @@ SYSTEMS: Mapping[str, System] = {
     "like": like,
 }
 
-# Distance and gap in one number, to compare prompts by: of 0, 0.25, 0.5, 1 and 2 the weight that
-# finds most at 2 % false injections on the fixtures' tune split.
-GAP_WEIGHT = 0.5
+# Distance and gap in one number, to compare prompts by: of 0.25, 0.5, 1 and 2 the weight that
+# finds most at 1 and 2 % false injections on the fixtures' tune split. (The distance alone, 0,
+# finds more.)
+GAP_WEIGHT = 0.25
 
 
 def confidence(system: str, reader: Reader, ranked: Sequence[Candidate]) -> float | None:
@@ -258,10 +259,27 @@ def confidence(system: str, reader: Reader, ranked: Sequence[Candidate]) -> floa
     first, *rivals = ranked
     if system not in {"prompt-rag", "distance-gap"}:
         return -first.distance  # the number they rank by
-    features = policy.features_of(first, rivals)
     if system == "prompt-rag" and reader.weights is not None:
-        return reader.weights.probability(features)
-    return GAP_WEIGHT * features["gap"] - first.distance
+        return reader.weights.probability(policy.features_of(first, rivals))
+    return _distance_and_gap(ranked)
+
+
+def _distance_and_gap(ranked: Sequence[Candidate]) -> float:
+    first, *rivals = ranked
+    return GAP_WEIGHT * policy.features_of(first, rivals)["gap"] - first.distance
+
+
+def at_distance_and_gap(cases: Iterable[Case]) -> list[Case]:
+    """Return cases of prompt-rag with the confidence that distance and gap alone would have.
+
+    What was injected stays as it was; the ranking is the same.
+    """
+    return [
+        replace(case, confidence=_distance_and_gap(case.candidates))
+        if case.searched and case.candidates
+        else replace(case, confidence=None)
+        for case in cases
+    ]
 
 
 def _whole_notes(catalog: Catalog) -> list[tuple[str, Candidate]]:

@@ -20,6 +20,7 @@ except ImportError:  # Windows
 
 LONGEST_INPUT = 5 * 1024 * 1024  # bytes; a host's own limits are far below
 PIECE = 65536  # bytes; what a pipe holds
+UNNOTED = ("busy", "bad-config")  # replies made where nobody can write into the decision log
 WRITE_SECONDS = 1.0  # for a host that reads slowly once an answer has begun; usually nothing
 
 
@@ -68,6 +69,8 @@ def respond(turn: Turn, arguments: list[str]) -> bytes:
         return _prompt(turn, call)
     if call.event == hosts.SESSION_START:
         _session_start(turn, call)
+    if call.event == hosts.TOUCHED:
+        _touched(turn, call)
     return b""
 
 
@@ -84,8 +87,8 @@ def _prompt(turn: Turn, call: hosts.Call) -> bytes:
     block = reply.get("block")
     if reply.get("outcome") == "inject" and isinstance(block, str) and block:
         return hosts.envelope(call, block)
-    if reply.get("reason") == "busy":  # the daemon had no time to note it
-        _note(turn, "busy")
+    if reply.get("reason") in UNNOTED:
+        _note(turn, str(reply["reason"]))
     return hosts.nothing(call)
 
 
@@ -96,6 +99,14 @@ def _session_start(turn: Turn, call: hosts.Call) -> None:
         wire.ask(turn.home, request, turn.deadline)
     elif call.session_source in ("clear", "compact"):
         wire.ask_aside(turn.home, request, turn.deadline)
+
+
+def _touched(turn: Turn, call: hosts.Call) -> None:
+    """Tell the daemon which notes were edited; most edits are of something else."""
+    paths = [path for path in call.paths if path.lower().endswith(wire.NOTE_SUFFIXES)]
+    if paths and turn.settings.get(wire.MODE_KEY) != "off" and wire.has_sockets():
+        turn.noted = True  # the log is about prompts
+        wire.ask(turn.home, _request(turn, call, kind="touched", paths=paths), turn.deadline)
 
 
 def _request(turn: Turn, call: hosts.Call, **more: object) -> dict[str, object]:

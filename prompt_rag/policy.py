@@ -94,7 +94,7 @@ def features_of(candidate: Candidate, rivals: Sequence[Candidate]) -> dict[str, 
     """Return the :data:`FEATURES` of a candidate among ``rivals``, which do not contain it."""
     gap = gap_of(candidate, rivals)
     coverage = candidate.evidence.get(COVERAGE, 0.0)
-    others = [each.evidence.get(COVERAGE, 0.0) for each in rivals if not _is_near_copy(each)]
+    others = [each.evidence.get(COVERAGE, 0.0) for each in rivals if not is_near_copy(each)]
     return {
         "distance": candidate.distance,
         "gap": NO_RIVAL if gap is None else min(gap, NO_RIVAL),
@@ -114,12 +114,13 @@ def gap_of(candidate: Candidate, rivals: Sequence[Candidate]) -> float | None:
     Negative where a rival is nearer. Near-copies of the best candidate are no rivals.
     """
     distances = [
-        each.distance for each in rivals if each is not candidate and not _is_near_copy(each)
+        each.distance for each in rivals if each is not candidate and not is_near_copy(each)
     ]
     return min(distances) - candidate.distance if distances else None
 
 
-def _is_near_copy(candidate: Candidate) -> bool:
+def is_near_copy(candidate: Candidate) -> bool:
+    """Whether a candidate says nearly the same as the best one, which is one itself."""
     return candidate.evidence.get(TO_BEST, 2.0) <= NEAR_COPY_DISTANCE
 
 
@@ -139,7 +140,7 @@ def decide(
     for position, candidate in enumerate(others):
         if reason is not Reason.CONFIDENT:
             verdicts.append(Verdict(candidate, accepted=False, why="the note before it is out"))
-        elif _is_near_copy(candidate) and candidate.distance <= thresholds.max_distance:
+        elif is_near_copy(candidate) and candidate.distance <= thresholds.max_distance:
             why = "it says nearly the same as the best note"
             verdicts.append(Verdict(candidate, accepted=True, why=why))
         elif not last.accepted:

@@ -4,8 +4,9 @@ A connection brings one frame and gets one back. Answers come from a
 :class:`~prompt_rag.worker.Worker`. A request whose deadline has passed, or whose client has hung
 up, is dropped before it costs anything; a client that stalls only wastes its own time.
 
-Between requests nothing runs but a look at the file system every half minute. The daemon leaves
-when nobody has asked for long enough, or when its socket, its index or its own code is gone.
+Between requests nothing runs but a look at the file system every half minute, and quicker ones
+while edited notes are being synced. The daemon leaves when nobody has asked for long enough, or
+when its socket, its index or its own code is gone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from prompt_rag import __version__, fsio, wire
 from prompt_rag.domain import Reason
+from prompt_rag.freshness import Freshness
 from prompt_rag.worker import (
     LONGEST_QUEUE,
     LONGEST_WAIT,
@@ -103,6 +105,7 @@ class Daemon:
         self._selector.register(self._wake_out, selectors.EVENT_READ, self._woken)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._worker = Worker(make, self._wake, self.log, longest_queue)
+        self._freshness = Freshness(home, self.log)
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -180,6 +183,7 @@ class Daemon:
             self._close(client)
         if self._leave_by:
             return
+        self._freshness.step()
         if self._accept_again and now >= self._accept_again:
             self._accept_again = 0.0
             self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -213,7 +217,7 @@ class Daemon:
         if self._leave_by:
             instants.append(self._leave_by)
         else:
-            instants.append(self._next_check)
+            instants += [self._next_check, self._freshness.next_instant()]
             if not self._clients:
                 instants.append(self._last_request + self._idle_seconds)
             if self._accept_again:
@@ -287,6 +291,11 @@ class Daemon:
             self._last_request = time.monotonic()
             self._worker.put(Request(message, self._last_request + LONGEST_WAIT))
             self._reply(client, {"outcome": "noted"})
+        elif kind == "touched":
+            self._last_request = time.monotonic()
+            paths = message.get("paths")
+            queued = self._freshness.touched(paths if isinstance(paths, list) else ())
+            self._reply(client, {"outcome": "noted", "queued": queued})
         elif kind == "prompt":
             self._prompt(client, message)
         else:
@@ -337,6 +346,7 @@ class Daemon:
             "idle_seconds": round(now - self._last_request, 1),
             "served": self._worker.served,
             "queue": self._worker.waiting,
+            "unsynced": self._freshness.pending,
             "rss_bytes": resident_bytes(),
             "generation": self._worker.generation,
         }

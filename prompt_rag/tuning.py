@@ -189,12 +189,12 @@ def fit(
     """
     if not table.right.any():
         raise ValueError("tuning needs prompts for which the search finds a relevant note first")
-    held_out = _held_out(table, features)
-    bar = round(_bar(held_out, table, max_false_injection), 4)
+    probability = held_out(table, features)
+    bar = round(_bar(probability, table, max_false_injection), 4)
     max_distance = round(float(np.quantile(table.column("distance")[table.right], LIMIT_SHARE)), 4)
     min_gap = round(float(np.quantile(table.column("gap")[table.right], 1 - LIMIT_SHARE)), 4)
     limited = (table.column("distance") <= max_distance) & (table.column("gap") >= min_gap)
-    injected = table.searched & limited & (held_out >= bar)
+    injected = table.searched & limited & (probability >= bar)
     n_answerable, n_unanswerable = int(table.answerable.sum()), int((~table.answerable).sum())
     return Calibration(
         model=model,
@@ -209,7 +209,7 @@ def fit(
         weights=weights_of(table, features),
         facts={
             "max_false_injection": max_false_injection,
-            "bars": {str(rate): round(_bar(held_out, table, rate), 4) for rate in RATES},
+            "bars": {str(rate): round(_bar(probability, table, rate), 4) for rate in RATES},
             "answerable": n_answerable,
             "unanswerable": n_unanswerable,
             "held_out_coverage": round(int((injected & table.right).sum()) / n_answerable, 4),
@@ -232,7 +232,7 @@ def _bar(probability: Array, table: Rows, max_false_injection: float) -> float:
     return float(max((reached[allowed] + above) / 2, reached[allowed] + 1e-4, EVEN_CHANCE))
 
 
-def _held_out(table: Rows, features: Sequence[str]) -> Array:
+def held_out(table: Rows, features: Sequence[str]) -> Array:
     """Return for each prompt the probability that a fit without its fold predicts."""
     folds = np.array([int(sha256(each.encode()).hexdigest(), 16) % FOLDS for each in table.ids])
     result = np.zeros(len(table.ids))

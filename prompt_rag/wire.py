@@ -37,6 +37,9 @@ DEADLINE_KEY, MODE_KEY, IDLE_KEY = (
 SETTING_KEYS = (DEADLINE_KEY, MODE_KEY, IDLE_KEY)
 """The settings that matter before the configuration is read."""
 
+NOTE_SUFFIXES = (".md", ".markdown", ".mdown", ".mkd")
+"""Endings of the files that a folder of notes may hold, in lower case."""
+
 LONGEST_SOCKET_PATH = 99
 """Bytes. ``sun_path`` holds 104 on macOS and 108 on Linux, its final NUL included."""
 

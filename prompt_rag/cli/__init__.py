@@ -49,12 +49,17 @@ COMMANDS = {
     "explain": "ask:explain",
     "why": "log:why",
     "stats": "log:stats",
+    "replay": "replay:replay",
+    "feedback": "feedback:feedback",
     "pause": "log:pause",
     "daemon": "resident:daemon",
     "demo": "demo:demo",
     "eval": "evaluate:evaluate",
     "tune": "tune:tune",
+    "install": "install:install",
+    "uninstall": "install:uninstall",
     "hook": "ask:hook",
+    "touched": "install:touched",
 }
 """Every command and where it is defined, in the order `--help` lists them."""
 

@@ -22,7 +22,7 @@ PROMPTS = (
     "remote: GL-HOOK-ERR: tag is not signed",
     "why must we never restart mosquitto after swapping its certificate, what's the right way?",
     "the green card for the metro in portugal, how do you load it so it works on the ferry too",
-    "how do I set up logical replication slots in postgres",
+    "coffee machine on the third floor says water tank empty although it's full, E11",
     "write a python function that reverses a linked list",
     "hello, how are you today",
     "looks good, commit it",

@@ -130,7 +130,7 @@ def inspect(note: str, as_json: bool) -> None:
     """Show a note's passages as they are indexed. NOTE is its key, path, title or id."""
     config = configuration.load()
     with Catalog.open(generations.current(config.home).catalog) as catalog:
-        head = _one_note(catalog, note, "inspect")
+        head = one_note(catalog, note, "inspect")
         passages = catalog.passages_of(head.id)
     if as_json:
         output.print_json({"note": head, "passages": passages})
@@ -144,7 +144,11 @@ def inspect(note: str, as_json: bool) -> None:
         click.echo()
 
 
-def _one_note(catalog: Catalog, name: str, command: str) -> NoteHead:
+def one_note(catalog: Catalog, name: str, command: str) -> NoteHead:
+    """Return the note that ``name`` (key, path, title or id) stands for.
+
+    Raises :class:`NoteUnknown` where that is none or several; its hint is ``command`` with one.
+    """
     name = output.whole(name)
     found = catalog.find_notes(name)
     if not found:
@@ -169,7 +173,7 @@ def forget(note: str) -> None:
     with indexing.writing(config, wait_seconds=5.0):
         generation = generations.current(config.home)
         with Catalog.open(generation.catalog, writable=True) as catalog:
-            head = _one_note(catalog, note, "forget")
+            head = one_note(catalog, note, "forget")
             catalog.forget([head.id])
             vectors.checkpoint(generation, catalog, force=True)  # the graph holds vectors too
         generations.prune(config.home)  # and the generation before this one all of it

@@ -56,7 +56,7 @@ def _print_record(record: dict[str, Any]) -> None:
     total = timings.get("total") if isinstance(timings, dict) else None
     spent = f", {total:.0f} ms" if isinstance(total, int | float) else ""
     click.echo(
-        f"{_local(record.get('time'))}  {outcome}: {words}"
+        f"{local(record.get('time'))}  {outcome}: {words}"
         f"  ({record.get('chars', 0)} characters{spent}, {record.get('host') or 'unknown host'},"
         f" id {record.get('id', '')})"
     )
@@ -71,7 +71,7 @@ def _print_record(record: dict[str, Any]) -> None:
         )
 
 
-def _local(time_text: Any) -> str:
+def local(time_text: Any) -> str:
     """Return a logged instant in the person's own time zone."""
     try:
         when = datetime.fromisoformat(str(time_text))
@@ -94,7 +94,7 @@ def stats(as_json: bool) -> None:
     rate = f"{summary.injection_rate:.0%}" if summary.injection_rate is not None else "none"
     times = ", ".join(f"{name} {value:.0f} ms" for name, value in summary.total_ms.items())
     rows = [
-        ["period", f"{_local(summary.first)} to {_local(summary.last)}"],
+        ["period", f"{local(summary.first)} to {local(summary.last)}"],
         ["calls of the hook", str(summary.decisions)],
         ["typed by a person", str(summary.typed)],
         ["injected", f"{summary.injected} ({rate} of those typed)"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -13,9 +12,10 @@ from typing import Literal
 import click
 
 from prompt_rag import config as configuration
-from prompt_rag import configfile, indexing
+from prompt_rag import configfile, indexing, installing
 from prompt_rag.cli import output
 from prompt_rag.cli.index import build, print_report, report_document
+from prompt_rag.cli.install import install_all
 from prompt_rag.config import Config, SourceSettings
 from prompt_rag.domain import ConfigError, SourceError
 from prompt_rag.sources import bear
@@ -33,14 +33,8 @@ VAULT_PARENTS = (
 VAULT_MARK = ".obsidian"
 MARKDOWN_SUFFIXES = (".md", ".markdown")
 
-HOOK_HELP = """
-Put it into Claude Code: add this to ~/.claude/settings.json
-
-{settings}
-
-Try it without an agent: prompt-rag explain "a question one of your notes answers"
-"""
-HOOK_SECONDS = 10  # of Claude Code's patience; the hook itself ends at hook.deadline_seconds
+OFFERED = "claude"
+TRY_IT = 'Try it without an agent: prompt-rag explain "a question one of your notes answers"'
 
 
 # --- init ---------------------------------------------------------------------------------------
@@ -81,21 +75,28 @@ def init(
         output.print_json(report_document(report))
         return
     print_report(report, quiet=quiet)
-    output.say(HOOK_HELP.format(settings=_hook_settings()), quiet=quiet)
+    if not quiet:
+        _offer_install(ask=not yes)
+        output.say(TRY_IT)
 
 
-def _hook_settings() -> str:
-    """Return what goes into Claude Code's settings so that it runs this very installation."""
-    own = Path(sys.argv[0]).absolute()
-    program = [sys.executable, "-m", "prompt_rag"] if own.name == "__main__.py" else [str(own)]
-    hook = {
-        "type": "command",
-        "command": program[0],
-        "args": [*program[1:], "hook", "--host", "claude"],
-        "timeout": HOOK_SECONDS,
-    }
-    events = ("UserPromptSubmit", "SessionStart")
-    return json.dumps({"hooks": {event: [{"hooks": [hook]}] for event in events}}, indent=2)
+def _offer_install(*, ask: bool) -> None:
+    """Put the hook into the most likely host's settings, if somebody says so, else say how."""
+    host = installing.HOSTS[OFFERED]
+    try:
+        plan = installing.install(host, configuration.load().home)
+    except ConfigError as error:  # the index is built all the same
+        output.say(f"{host.title}: {error.message}")
+        return
+    question = f"Put the hook into {host.title}'s settings ({host.path})?"
+    if not plan.change.is_needed:
+        output.say(f"{host.title}: the hook is in its settings")
+    elif ask and sys.stdin.isatty() and click.confirm(question, default=True, err=True):
+        install_all([plan])
+        output.say(f"{host.title}: installed; to undo it: prompt-rag uninstall {host.name}")
+    else:
+        others = ", ".join(name for name in installing.HOSTS if name != host.name)
+        output.say(f"Put it into {host.title}: prompt-rag install {host.name} (or {others})")
 
 
 def _named_sources(

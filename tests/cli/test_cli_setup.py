@@ -65,37 +65,6 @@ def test_init_on_a_folder(run: CommandLine) -> None:
     assert "safe to delete" in (run.home / "README").read_text()
 
 
-def test_init_says_what_goes_into_the_host(
-    run: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_notes(run.notes)
-    for own, command, arguments in (
-        ('/odd "bin"/prompt-rag', '/odd "bin"/prompt-rag', ["hook", "--host", "claude"]),
-        (
-            "/site/prompt_rag/__main__.py",
-            sys.executable,
-            ["-m", "prompt_rag", "hook", "--host", "claude"],
-        ),
-    ):
-        monkeypatch.setattr(sys, "argv", [own])
-        err = run("init", "--yes", "--markdown", run.notes).err
-        settings = json.loads(err[err.index("{") : err.rindex("}") + 1])
-        assert set(settings["hooks"]) == {"UserPromptSubmit", "SessionStart"}
-        for groups in settings["hooks"].values():
-            assert groups == [
-                {
-                    "hooks": [
-                        {
-                            "type": "command",
-                            "command": command,
-                            "args": arguments,
-                            "timeout": 10,
-                        }
-                    ]
-                }
-            ]
-
-
 def test_init_twice_changes_nothing(run: CommandLine) -> None:
     write_notes(run.notes)
     spelled = run.notes / ".." / "notes"
@@ -196,7 +165,7 @@ def test_init_with_a_bear_that_is_not_there(run: CommandLine) -> None:
 def test_init_asks(run: CommandLine) -> None:
     write_notes(user_home() / "Notes", {"a.md": "# A\n\nThe first of a few words."})
     write_notes(user_home() / "wiki", {"b.md": "# B\n\nThe second of a few words."})
-    result = run("init", stdin=b"y\nn\n", terminal=True)
+    result = run("init", stdin=b"y\nn\nn\n", terminal=True)
     assert result.code == 0
     assert [each["name"] for each in sources(run)] == ["notes"]
     assert f"Index {user_home() / 'wiki'}?" in result.err
@@ -205,7 +174,7 @@ def test_init_asks(run: CommandLine) -> None:
 
 def test_init_asks_for_a_folder(run: CommandLine) -> None:
     write_notes(run.notes)
-    result = run("init", stdin=f"/nowhere\n{run.notes}\n".encode(), terminal=True)
+    result = run("init", stdin=f"/nowhere\n{run.notes}\nn\n".encode(), terminal=True)
     assert result.code == 0
     assert [each["path"] for each in sources(run)] == [str(run.notes)]
     assert run("init", "--yes").code == 0

@@ -20,7 +20,18 @@ import prompt_rag
 from prompt_rag import launch, wire
 
 PACKAGE = Path(prompt_rag.__file__).parent
-COPIED = ("fsio", "domain", "hosts", "wire", "hook", "launch", "daemon", "server", "worker")
+COPIED = (
+    "fsio",
+    "domain",
+    "hosts",
+    "wire",
+    "hook",
+    "launch",
+    "daemon",
+    "server",
+    "worker",
+    "freshness",
+)
 
 FAKE_CONFIG = """
 def load(home):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -50,6 +51,14 @@ def decision(**changes: object) -> Decision:
     return Decision(**{**values, **changes})
 
 
+def test_a_line_without_others() -> None:
+    few = decision().verdicts[:5]
+    assert record(decision(verdicts=few), REQUEST)["others"] is None
+    copies = [replace(candidate(n), evidence={"to_best": 0.01}) for n in range(1, 8)]
+    found = tuple(Verdict(each, accepted=False, why="") for each in copies)
+    assert record(decision(verdicts=found), REQUEST)["others"] is None
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> DecisionLog:
     return DecisionLog(tmp_path / "decisions.jsonl")
@@ -78,7 +87,10 @@ def test_a_line_says_what_was_decided_and_why() -> None:
         "evidence": {"coverage": 0.25},
         "accepted": False,
         "why": "near enough",
+        "probability": None,
     }
+    # The two that are not listed are rivals of those that are.
+    assert line["others"] == {"distance": 0.6, "coverage": 0.25}
     assert (line["injected_chars"], line["repeats"]) == (120, 2)
     assert line["timings_ms"] == {"embed": 5.123, "total": 9.0}
     assert line["thresholds"]["max_distance"] == 0.5

@@ -390,7 +390,7 @@ def test_the_bar_may_be_out_of_reach() -> None:
 
 def test_no_prompt_is_judged_by_a_fit_it_was_part_of() -> None:
     found = tuning.rows(prompts(60))
-    held_out = tuning._held_out(found, TWO)
+    held_out = tuning.held_out(found, TWO)
     folds = np.array([int(sha256(each.encode()).hexdigest(), 16) % 10 for each in found.ids])
     for fold in range(10):
         expected = tuning.predict(tuning.weights_of(found, TWO, folds != fold), found)
@@ -407,7 +407,7 @@ def made() -> list[Case]:
 
 
 @pytest.mark.parametrize("allowed", [0.0, 0.02, 0.1, 0.5])
-def test_the_rate_is_kept_on_prompts_held_out(made: list[Case], allowed: float) -> None:
+def test_the_rate_is_kept_on_promptsheld_out(made: list[Case], allowed: float) -> None:
     found = tuning.rows(made)
     fitted = tuning.fit(found, allowed, model="m", fingerprint="f", facts={"on": "here"})
     assert fitted.facts["max_false_injection"] == allowed
