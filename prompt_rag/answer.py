@@ -8,10 +8,12 @@ exception.
 from __future__ import annotations
 
 import contextlib
+import gc
 import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from prompt_rag import calibration, decisions, pauses, redaction, search, wire
 from prompt_rag import config as configuration
@@ -43,11 +45,21 @@ REASON_OF_ERROR: Mapping[type[PromptRagError], Reason] = {
 FORGETTING = ("compact", "clear")
 
 
-class Answerer:
-    """Answers for one home; nothing is loaded until it is needed. Used by one thread at a time."""
+# Lines of the log that may wait while one prompt follows the other without a pause.
+MOST_UNSETTLED = 32
 
-    def __init__(self, config: Config) -> None:
+
+class Answerer:
+    """Answers for one home; nothing is loaded until it is needed. Used by one thread at a time.
+
+    With ``settle_later`` the decision log is written by :meth:`settle`, which the daemon calls when
+    nobody waits; without it before :meth:`answer` returns.
+    """
+
+    def __init__(self, config: Config, *, settle_later: bool = False) -> None:
         self._config = config
+        self._settle_later = settle_later
+        self._unsettled: list[Callable[[], None]] = []
         self._stamp = _stamp(self._config)
         self._embedder: Embedder | None = None
         self._reader: Reader | None = None
@@ -67,6 +79,9 @@ class Answerer:
             self._reader.embedder.embed_query("warm")
             redaction.mask("")
             _give_back()
+            # What is loaded stays for good: the collector need not walk it again and again.
+            gc.collect()
+            gc.freeze()
 
     def follow(self) -> None:
         """See settings, commits and generations that are newer than what is open.
@@ -108,8 +123,15 @@ class Answerer:
         self._log(decision, request, len(repeats), started)
         return _reply(decision)
 
+    def settle(self) -> None:
+        """Do what was put off while somebody waited."""
+        waiting, self._unsettled = self._unsettled, []
+        for task in waiting:
+            task()
+
     def close(self) -> None:
-        """Close the index."""
+        """Write what was put off and close the index."""
+        self.settle()
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -178,9 +200,16 @@ class Answerer:
             for excerpt in decision.excerpts
         }
         timed = replace(decision, timings_ms=_timings(decision, request, started))
-        line = decisions.record(timed, request, text_keys=keys, repeats=repeats)
-        with contextlib.suppress(OSError):  # a full disk must not cost the person the notes
-            log.append(line)
+        now = datetime.now(UTC)
+
+        def append() -> None:
+            line = decisions.record(timed, request, text_keys=keys, repeats=repeats, now=now)
+            with contextlib.suppress(OSError):  # a full disk must not cost the person the notes
+                log.append(line)
+
+        self._unsettled.append(append)
+        if not self._settle_later or len(self._unsettled) >= MOST_UNSETTLED:
+            self.settle()
 
 
 def decide(

@@ -186,9 +186,14 @@ def _in_order(
     ]
 
 
+@functools.lru_cache(maxsize=1024)  # a session stays with its subject, and so with its passages
+def _terms_of_passage(text: str) -> frozenset[str]:
+    return lexical.terms(text)
+
+
 def _of_passage(passage: Passage, note: NoteHead, words: _Words) -> dict[str, float]:
     """Return what the query's words say about one passage."""
-    terms = lexical.terms("\n".join([note.title, *passage.heading_path, passage.text]))
+    terms = _terms_of_passage("\n".join([note.title, *passage.heading_path, passage.text]))
     return {
         policy.PASSAGE_COVERAGE: words.share(terms),
         policy.PASSAGE_WORDS: float(words.count(terms)),

@@ -43,10 +43,10 @@ def main(arguments: list[str]) -> None:
         os._exit(code)
 
 
-def _make(home: str) -> Answerer:
+def _make(home: str, *, settle_later: bool = False) -> Answerer:
     from prompt_rag import answer, config  # the worker's thread pays for them, not the socket
 
-    return answer.Answerer(config.load(Path(home)))
+    return answer.Answerer(config.load(Path(home)), settle_later=settle_later)
 
 
 def _stay(home: str, lock_fd: int) -> int:
@@ -64,7 +64,7 @@ def _stay(home: str, lock_fd: int) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         faulthandler.enable(os.open(f"{folder}/{LOG}", flags, fsio.FILE_MODE))
     idle = wire.seconds(wire.settings(home), wire.IDLE_KEY, IDLE_SECONDS)
-    daemon = Daemon(home, lambda: _make(home), lock_fd, idle_seconds=idle)
+    daemon = Daemon(home, lambda: _make(home, settle_later=True), lock_fd, idle_seconds=idle)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: daemon.order("it was told to end"))

@@ -271,22 +271,27 @@ def _cut(text: str, node: Node, position: int) -> str:
     around = text[node.start + 1 : start] + text[end : node.end - 1]
     if len(node.children) == 1 and not around.strip():
         return text[: node.start + 1] + text[node.end - 1 :]
-    previous = node.children[position - 1] if position else None
     own_line = _line_before(text, start)
-    if previous is not None and child.comma < 0:
-        comma = previous.comma
-        if own_line is not None and _LINE_END.match(text, _after_comments(text, end)):
-            start -= len(own_line) + 1
-            start -= text[start - 1] == "\r"
-        elif not text[comma + 1 : start].strip():
-            start = comma + 1
-        return text[:comma] + text[comma + 1 : start] + text[end:]
+    if position and position + 1 == len(node.children):
+        return _cut_last(text, node.children[position - 1].comma, child, own_line)
     line_end = _LINE_END.match(text, end)
     if own_line is not None and line_end:
         return text[: start - len(own_line)] + text[line_end.end() :]
     if position + 1 < len(node.children):
         following = node.children[position + 1].start
         end = following if not text[end:following].strip() else end
-    elif previous is not None and not text[previous.comma + 1 : start].strip():
-        start = previous.comma + 1
     return text[:start] + text[end:]
+
+
+def _cut_last(text: str, comma: int, child: Child, own_line: str | None) -> str:
+    """Return ``text`` without the last child; the comma before it stays if one was behind it."""
+    start, end = child.start, child.comma + 1 if child.comma >= 0 else child.node.end
+    # The closing bracket must not slip into a comment at the end of the line before.
+    joins = "//" not in text[comma + 1 : start] or _LINE_END.match(text, _after_comments(text, end))
+    if own_line is not None and joins:
+        start -= len(own_line) + 1
+        start -= text[start - 1] == "\r"
+    elif not text[comma + 1 : start].strip():
+        start = comma + 1
+    kept = comma + 1 if child.comma >= 0 else comma
+    return text[:kept] + text[comma + 1 : start] + text[end:]

@@ -15,13 +15,14 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from prompt_rag import wire
 from prompt_rag.domain import ConfigError, PromptRagError, Reason
 
 LONGEST_QUEUE = 64  # waiting requests; at 20 ms each the last still meets the default deadline
+SETTLE_SECONDS = 0.003  # the loop has sent the reply by then, and no prompt is typed so soon
 LONGEST_WAIT = 60.0  # seconds; a deadline further away is a mistake
 
 Message = dict[str, object]
@@ -42,6 +43,9 @@ class Answerer(Protocol):
 
     def answer(self, request: Message, deadline: float) -> Message:
         """Return the reply; ``deadline`` is an instant of ``time.monotonic()``."""
+
+    def settle(self) -> None:
+        """Do what was put off while somebody waited for the answer."""
 
     def close(self) -> None:
         """Give back what is open."""
@@ -128,7 +132,7 @@ class Worker:
 
     def _work(self) -> None:
         answerer, refusal = self._prepare()
-        while (request := self._questions.get()) is not None:
+        while (request := self._next(answerer)) is not None:
             reply = None
             if request.wanted and time.monotonic() < request.deadline:
                 reply = self._reply(answerer, request) if answerer else refusal
@@ -137,6 +141,16 @@ class Worker:
         if answerer:
             with self._logged("close"):
                 answerer.close()
+
+    def _next(self, answerer: Answerer | None) -> Request | None:
+        """Return the next request; between two there may be time for what was put off."""
+        try:
+            return self._questions.get(timeout=SETTLE_SECONDS)
+        except Empty:
+            if answerer:
+                with self._logged("settle"):
+                    answerer.settle()
+            return self._questions.get()
 
     def _prepare(self) -> tuple[Answerer | None, Message]:
         """Load everything; return the answerer, or what to say for want of one."""

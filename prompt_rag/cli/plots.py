@@ -5,14 +5,19 @@ Every word that is drawn is escaped. Colours are CSS classes (``c0`` to ``c3``) 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from prompt_rag.cli import output
+
 WIDTH, HEIGHT = 620, 340
-LEFT, RIGHT, TOP, BOTTOM = 58, 18, 16, 46
+LEFT, RIGHT, TOP, BOTTOM = 58, 18, 34, 46
+BAR_LETTERS = 21  # what BAR_LABEL has room for
+LONGEST_WORDS = 40  # letters; no name of ours is longer
 LETTER = 6.6  # rough width of a letter at 12 px, to keep labels inside
-BAR_HEIGHT, BAR_LABEL, BAR_NUMBER = 24, 170, 130
+BAR_HEIGHT, BAR_LABEL, BAR_NUMBER = 24, 150, 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,11 @@ class Mark:
 
     x: float
     name: str
+
+
+def _words(text: str) -> str:
+    """Return untrusted text as it may stand in a picture: short, visible, escaped."""
+    return escape(output.one_line(text, LONGEST_WORDS))
 
 
 class _Axes:
@@ -70,31 +80,36 @@ class _Axes:
     def text(self, x: float, y: float, words: str, anchor: str, css: str = "") -> None:
         kind = f' class="{css}"' if css else ""
         self.parts.append(
-            f'<text{kind} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+            f'<text{kind} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{_words(words)}</text>'
         )
 
     def line(self, points: Sequence[tuple[float, float]], css: str) -> None:
         path = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in points)
         self.parts.append(f'<polyline class="{css}" points="{path}"/>')
 
-    def mark(self, mark: Mark, row: int) -> None:
-        place = self.x(mark.x)
-        self.parts.append(
-            f'<line class="mark" x1="{place:.1f}" x2="{place:.1f}" y1="{TOP}"'
-            f' y2="{HEIGHT - BOTTOM}"/>'
-        )
-        left = place + 5 + LETTER * len(mark.name) > WIDTH - RIGHT
-        self.text(
-            place + (-5 if left else 5), TOP + 12 + 16 * row, mark.name, "end" if left else "start"
-        )
-
-    def legend(self, names: Sequence[str], x: float, y: float) -> None:
-        for row, name in enumerate(names):
+    def marks(self, marks: Sequence[Mark]) -> None:
+        """Draw all lines, then all names over them, each in a row of its own."""
+        for mark in marks:
+            place = self.x(mark.x)
             self.parts.append(
-                f'<rect class="c{row}" x="{x:.1f}" y="{y + 17 * row - 9:.1f}" width="11"'
-                f' height="11" rx="2"/>'
+                f'<line class="mark" x1="{place:.1f}" x2="{place:.1f}" y1="{TOP}"'
+                f' y2="{HEIGHT - BOTTOM}"/>'
             )
-            self.text(x + 17, y + 17 * row + 1, name, "start")
+        for row, mark in enumerate(marks):
+            place = self.x(mark.x)
+            left = place + 5 + LETTER * len(mark.name) > WIDTH - RIGHT
+            x, y = place + (-5 if left else 5), TOP + 12 + 16 * row
+            self.text(x, y, mark.name, "end" if left else "start", "label")
+
+    def legend(self, names: Sequence[str]) -> None:
+        """Name the colours, in one line above the plot."""
+        x = float(LEFT)
+        for number, name in enumerate(names):
+            self.parts.append(
+                f'<rect class="c{number}" x="{x:.1f}" y="8" width="11" height="11" rx="2"/>'
+            )
+            self.text(x + 17, 18, name, "start")
+            x += 17 + LETTER * len(name) + 24
 
     def done(self) -> str:
         return "".join([*self.parts, "</svg>"])
@@ -104,14 +119,14 @@ def curves(
     series: Sequence[Series], title: str, names: tuple[str, str], *, x_to: float, used: Mark
 ) -> str:
     """Return lines over a common axis from 0 to ``x_to``; the first is drawn on top."""
-    top = max((y for each in series for x, y in each.points if x <= x_to), default=1.0)
-    y_to = max(0.1, -(-top // 0.1) * 0.1)
-    axes = _Axes(title, x_to, y_to)
-    axes.grid([x_to * i / 5 for i in range(6)], [y_to * i / 4 for i in range(5)], ".0%")
-    axes.mark(used, 0)
+    shown = [[(x, y) for x, y in each.points if x <= x_to] for each in series]
+    tenths = max(1, math.ceil(10 * max((y for points in shown for _, y in points), default=1.0)))
+    axes = _Axes(title, x_to, tenths / 10)
+    axes.grid([x_to * i / 5 for i in range(6)], [i / 10 for i in range(tenths + 1)], ".0%")
     for number in reversed(range(len(series))):
-        axes.line(series[number].points, f"line l{number}")
-    axes.legend([each.name for each in series], LEFT + 14, TOP + 16)
+        axes.line(shown[number], f"line l{number}")
+    axes.marks([used])
+    axes.legend([each.name for each in series])
     axes.names(*names)
     return axes.done()
 
@@ -141,9 +156,8 @@ def mirrored(
                     f'<rect class="c{number}" x="{left + 0.5:.1f}" y="{y:.1f}"'
                     f' width="{right - left - 1:.1f}" height="{height:.1f}"/>'
                 )
-    for row, mark in enumerate(marks):
-        axes.mark(mark, row)
-    axes.legend([above[0], below[0]], LEFT + 14, HEIGHT - BOTTOM - 24)
+    axes.marks(marks)
+    axes.legend([above[0], below[0]])
     axes.names(x_name, "share of the prompts")
     return axes.done()
 
@@ -180,8 +194,9 @@ def bars(rows: Sequence[tuple[str, int, int]], title: str, css: str) -> str:
     room = WIDTH - BAR_LABEL - BAR_NUMBER
     for row, (name, part, whole) in enumerate(rows):
         y, length = BAR_HEIGHT * row + 4, part / whole / top * room
+        label = escape(output.one_line(name, BAR_LETTERS))
         parts.append(
-            f'<text x="{BAR_LABEL - 8}" y="{y + 13}" text-anchor="end">{escape(name)}</text>'
+            f'<text x="{BAR_LABEL - 8}" y="{y + 13}" text-anchor="end">{label}</text>'
             f'<rect class="track" x="{BAR_LABEL}" y="{y}" width="{room}" height="17" rx="2"/>'
             f'<rect class="{css}" x="{BAR_LABEL}" y="{y}" width="{length:.1f}" height="17" rx="2"/>'
             f'<text x="{BAR_LABEL + room + 8}" y="{y + 13}">{part / whole:.1%}'

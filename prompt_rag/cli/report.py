@@ -50,6 +50,7 @@ dl{display:flex;flex-wrap:wrap;gap:8px 34px;margin:14px 0 0}
 dt{color:var(--soft);font-size:13px}dd{margin:0;font-size:20px;font-variant-numeric:tabular-nums}
 svg{width:100%;height:auto;display:block}
 svg text{font-size:12px;fill:var(--ink)}svg text.name{fill:var(--soft)}
+svg text.label{paint-order:stroke;stroke:var(--panel);stroke-width:5px}
 .grid{stroke:var(--rule)}.mark{stroke:var(--ink);stroke-dasharray:4 3}
 .even{fill:none;stroke:var(--soft);stroke-dasharray:2 4}.track{fill:var(--rule);opacity:.5}
 .line{fill:none;stroke-width:2.2;stroke-linejoin:round}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
-import sys
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path

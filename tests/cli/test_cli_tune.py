@@ -132,6 +132,18 @@ def test_own_prompts_and_feedback_are_learnt_from(plain: CommandLine, tmp_path: 
     assert plain("tune", "--json").json["facts"]["own_prompts"] == 0  # its note is gone
 
 
+def test_the_report_is_for_this_person_alone(plain: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "out.html"
+    result = plain("tune", "--report", file, "--json")
+    assert "thresholds" in result.json
+    assert f"the report is in {file}" in result.err
+    assert file.stat().st_mode & 0o777 == 0o600
+    page = file.read_text()
+    assert "write a function that reverses a linked list" in page
+    for system in ("prompt-rag", "distance-gap", "bm25", "like"):
+        assert f">{system}</text>" in page
+
+
 def test_without_an_index(run: CommandLine, tmp_path: Path) -> None:
     facts = run("tune", "--json").json["facts"]
     assert "own_notes" not in facts

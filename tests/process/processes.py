@@ -44,7 +44,7 @@ import ctypes, os, time
 class Answerer:
     generation = "g1"
 
-    def __init__(self, home):
+    def __init__(self, home, *, settle_later=False):
         self.home = home
 
     def note(self, line):
@@ -76,6 +76,9 @@ class Answerer:
         if "crash" in prompt:
             os._exit(3)
         return {"outcome": "inject", "reason": "confident", "block": "note on " + prompt}
+
+    def settle(self):
+        pass
 
     def close(self):
         self.note("close")

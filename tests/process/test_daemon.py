@@ -73,6 +73,9 @@ class Fake:
         self._step(request.get("prompt") or request["kind"])
         return {"outcome": "inject", "reason": "confident", "block": request.get("prompt", "")}
 
+    def settle(self) -> None:
+        pass
+
     def close(self) -> None:
         self._step("close")
 
@@ -114,6 +117,9 @@ class Running:
     def left(self, seconds: float = 5.0) -> bool:
         self.thread.join(seconds)
         return not self.thread.is_alive()
+
+    def settle(self) -> None:
+        pass
 
     def close(self) -> None:
         self.fake.gate.set()

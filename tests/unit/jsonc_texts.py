@@ -26,7 +26,7 @@ GAPS = [
     "/*/ d, */",
 ]
 gaps = st.sampled_from(GAPS) | st.just("\n  ") | st.just("")
-numbers = st.sampled_from(["0", "-1", "12.5e-3", "1E+2", "9" * 5000])
+numbers = st.sampled_from(["0", "-1", "12.5e-3", "1E+2"])
 words = st.sampled_from(["true", "false", "null"])
 strings = st.text(max_size=8).flatmap(
     lambda text: st.sampled_from([json.dumps(text), json.dumps(text, ensure_ascii=False)])
@@ -43,8 +43,8 @@ def joined(opening: str, closing: str, parts: Sequence[str], ends: str, comma: b
 
 
 @st.composite
-def arrays(draw: st.DrawFn, items: st.SearchStrategy[Text]) -> Text:
-    found = draw(st.lists(items, max_size=3))
+def arrays(draw: st.DrawFn, items: st.SearchStrategy[Text], least: int = 0) -> Text:
+    found = draw(st.lists(items, min_size=least, max_size=3))
     parts = [draw(gaps) + text + draw(gaps) for text, _ in found]
     text = joined("[", "]", parts, draw(gaps), draw(st.booleans()))
     return text, [value for _, value in found]

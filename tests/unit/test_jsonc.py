@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from jsonc_texts import Text, comments, documents, is_part, settings
+from jsonc_texts import Text, arrays, comments, documents, is_part, settings, values
 
 from prompt_rag import jsonc
 
@@ -21,6 +21,10 @@ ITEM = {"command": "x", "args": ["é", 'quo"te'], "timeout": 10}
 def test_a_document_is_read(document: Text) -> None:
     text, value = document
     assert jsonc.parse(text).value == value
+
+
+def test_a_number_may_be_long() -> None:
+    assert jsonc.parse(f"[{'9' * 5000}]").value == [float("inf")]
 
 
 def test_of_equal_keys_the_last_one_counts() -> None:
@@ -41,7 +45,7 @@ def test_of_equal_keys_the_last_one_counts() -> None:
         ("[1,,2]", 1, 4, "a value is missing"),
         ("[,]", 1, 2, "a value is missing"),
         ("{} {}", 1, 4, "something follows the end of the document"),
-        ("[01]", 1, 3, "a comma or ] is missing"),
+        ("[01]", 1, 2, "a value is missing"),
         ("[1.]", 1, 2, "a value is missing"),
         ("[+1]", 1, 2, "a value is missing"),
         ("[NaN]", 1, 2, "a value is missing"),
@@ -122,13 +126,12 @@ def test_appending_only_adds(document: Text) -> None:
     assert jsonc.parse(new).value == {**value, "hooks": events}
 
 
-@given(settings())
-def test_what_was_appended_can_be_taken_away_again(document: Text) -> None:
-    text, value = document
-    assume(value.get("hooks", {}).get("UserPromptSubmit"))
-    path = ["hooks", "UserPromptSubmit"]
-    new = jsonc.append(text, path, ITEM)
-    assert jsonc.remove(new, [*path, len(value["hooks"]["UserPromptSubmit"])]) == text
+@given(arrays(values, least=1), st.sampled_from(["", "\n", "\r\n\t", " /* c */\n  "]))
+def test_what_was_appended_can_be_taken_away_again(array: Text, gap: str) -> None:
+    listed, items = array
+    text = f'{{{gap}"hooks":{listed}{gap}}}'
+    new = jsonc.append(text, ["hooks"], ITEM)
+    assert jsonc.remove(new, ["hooks", len(items)]) == text
 
 
 def test_a_missing_member() -> None:
@@ -184,5 +187,5 @@ def test_removing_takes_nothing_else(document: Text, data: st.DataObject) -> Non
     del parent[path[-1]]
     assert jsonc.parse(new).value == value
     assert is_part(new, text)
-    kept, all_of_them = comments(new), iter(comments(text))
-    assert all(comment in all_of_them for comment in kept)
+    # Two comments to the end of the line may become one.
+    assert is_part("".join(comments(new)), "".join(comments(text)))
