@@ -20,7 +20,9 @@ from prompt_rag.cli import fixtures
 from prompt_rag.evaluation import Case
 from prompt_rag.search import Reader
 
-MAX_FALSE_INJECTION = 0.01
+# Half of the one percent that is promised: on prompts that it has not seen, a bar lets about twice
+# the share pass that it was fitted for (docs/evaluation.md).
+MAX_FALSE_INJECTION = 0.005
 
 
 def main() -> None:

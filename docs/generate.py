@@ -179,7 +179,7 @@ notes with `prompt-rag eval --notes DIR --prompts FILE`.
 """
 
 
-CALIBRATED_FOR = "at most 1 %"
+CALIBRATED_FOR = "at most 0.5 %"
 
 
 def _systems(systems: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from prompt_rag import calibration, decisions, pauses, redaction, search, wire
+from prompt_rag import calibration, decisions, pauses, redaction, search, shared_model, wire
 from prompt_rag import config as configuration
 from prompt_rag.config import Config
 from prompt_rag.decisions import DecisionLog
@@ -97,9 +97,13 @@ class Answerer:
     def answer(self, request: Mapping[str, object], deadline: float) -> dict[str, object]:
         """Return ``{"outcome", "reason", "block"}`` for a request of the hook.
 
+        To a request of :mod:`prompt_rag.shared_model` the answer is a vector.
+
         ``deadline`` is an instant of ``time.monotonic()``. The hook ends at that instant and says
         so in the log itself: past it nothing is remembered as shown, and nothing is logged twice.
         """
+        if request.get("kind") == shared_model.KIND:
+            return self._embedded(_text(request, "text"))
         started = time.perf_counter()
         session = _text(request, "session")
         if request.get("kind") == "session-start":
@@ -137,6 +141,19 @@ class Answerer:
             self._reader = None
 
     # --- steps ---------------------------------------------------------------------------------
+
+    def _embedded(self, text: str) -> dict[str, object]:
+        """Return the vector of ``text``, for a process that has no model of its own."""
+        try:
+            work = self._model()
+        except PromptRagError as error:
+            reason = REASON_OF_ERROR.get(type(error), Reason.ERROR)
+            return _reply(Decision("abstain", reason))
+        return {
+            "outcome": shared_model.EMBEDDED,
+            "model": work.identity.fingerprint,
+            "vector": shared_model.packed(work.embed_query(text)),
+        }
 
     def _before_search(self, prompt: str, session: str) -> Decision | None:
         """Return an abstention that needs no search, None where there is none."""

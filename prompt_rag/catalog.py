@@ -856,6 +856,43 @@ class Catalog:
             },
         )
 
+    def notes_where(
+        self,
+        tags: Iterable[str] = (),
+        *,
+        since: datetime | None = None,
+        before: datetime | None = None,
+    ) -> list[NoteHead]:
+        """Return the notes with any of the tags, as :meth:`labels_where` takes them, newest first.
+
+        Changed at or after ``since`` and before ``before``, which leave out notes without a date;
+        otherwise these come last.
+        """
+        wanted = [_folded(tag) for tag in tags]
+        rows = self._db.rows(
+            "SELECT * FROM heads WHERE (:since IS NULL OR modified_at >= :since)"
+            " AND (:before IS NULL OR modified_at < :before) AND (:tags IS NULL OR id IN ("
+            " SELECT note_id FROM note_tags WHERE tag IN (SELECT value FROM json_each(:tags))))"
+            " ORDER BY modified_at DESC NULLS LAST, source, key",
+            {
+                # All instants are stored in UTC and one form, so that they compare as texts.
+                "since": _instant(since),
+                "before": _instant(before),
+                "tags": _strings(wanted) if wanted else None,
+            },
+        )
+        return [self._head(row) for row in rows]
+
+    def tag_counts(self) -> list[tuple[str, int]]:
+        """Return each tag, folded, with the number of notes that have it or a tag below it.
+
+        The most used first.
+        """
+        rows = self._db.rows(
+            "SELECT tag, count(*) AS notes FROM note_tags GROUP BY tag ORDER BY notes DESC, tag"
+        )
+        return [(tag, notes) for tag, notes in rows]
+
     def find_notes(self, text: str) -> list[NoteHead]:
         """Return the notes that answer to a name, sorted by source and key.
 

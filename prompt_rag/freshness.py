@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -27,12 +26,6 @@ LOOK_SECONDS = 0.1  # between two looks whether the runner has ended; only while
 AGAIN_SECONDS = 2.0  # another process writes the index; a sync by hand takes about as long
 MOST_ATTEMPTS = 5
 MOST_PATHS = 200  # on one command line; more wait for the next runner
-
-# A folder that site knows keeps its place, as for the daemon itself.
-_CODE = (
-    "import sys; p = sys.argv.pop(1); p in sys.path or sys.path.insert(0, p); "
-    "from prompt_rag.__main__ import main; main()"
-)
 
 
 class Freshness:
@@ -140,10 +133,8 @@ def sync(home: str, paths: list[str]) -> Popen[bytes]:
     environment = dict(os.environ)
     if wire.home_folder() != home:
         environment["PROMPT_RAG_HOME"] = home
-    # Not -I: it would hide the packages of an installation for one user.
-    line = [sys.executable, "-EP", "-c", _CODE, launch.PARENT, "sync", "--quiet", "--", *paths]
     return subprocess.Popen(
-        line,
+        launch.program("sync", "--quiet", "--", *paths),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

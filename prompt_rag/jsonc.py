@@ -105,6 +105,18 @@ def set_missing(text: str, key: str, value: object) -> str:
     return _insert(text, root, node, key, value) if missing else text
 
 
+def is_bare(text: str, path: Sequence[Step]) -> bool:
+    """Whether nobody would miss what is at ``path``, which must be there, but for its values.
+
+    That is so where no comment stands in what :func:`remove` would take away.
+    """
+    node = parse(text)
+    for step in path[:-1]:
+        node = node.children[_position(node, step)].node
+    child = node.children[_position(node, path[-1])]
+    return "/" not in _STRING.sub("", text[child.start : max(child.comma, child.node.end)])
+
+
 def remove(text: str, path: Sequence[Step]) -> str:
     """Return ``text`` without the member or item at ``path``, which must be there."""
     node = parse(text)

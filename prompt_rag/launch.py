@@ -24,6 +24,11 @@ _CODE = (
     "from prompt_rag.daemon import main; main(sys.argv[2:])"
 )
 
+_PROGRAM = (
+    "import sys; p = sys.argv.pop(1); p in sys.path or sys.path.insert(0, p); "
+    "from prompt_rag.__main__ import main; main()"
+)
+
 _SHEBANG_BYTES = 126  # Linux before 5.1 reads 127 bytes of the first line, newline included
 
 
@@ -85,6 +90,11 @@ def command(home: str, *arguments: str) -> list[str]:
     """Return the command line of the daemon of ``home``."""
     # Not -I: it would hide the packages of an installation for one user.
     return [sys.executable, "-EP", "-c", _CODE, PARENT, "--home", home, *arguments]
+
+
+def program(*arguments: str) -> list[str]:
+    """Return the command line that runs ``prompt-rag`` with ``arguments``."""
+    return [sys.executable, "-EP", "-c", _PROGRAM, PARENT, *arguments]
 
 
 def detached(home: str, lock_fd: int) -> None:

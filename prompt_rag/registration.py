@@ -119,11 +119,11 @@ class JsonForm:
         return text
 
     def remove(self, text: str) -> str:
-        """Cut our entries out, one after the other."""
+        """Cut our entries out, one after the other; what a person commented on stays."""
         while (path := next((path for path, _ in self._entries(text)), None)) is not None:
             text = jsonc.remove(text, path)
             for inner, cut in _AROUND_GROUPED if self.grouped else _AROUND_FLAT:
-                if _at(text, path[:inner]):
+                if _at(text, path[:inner]) or not jsonc.is_bare(text, path[:cut]):
                     break
                 text = jsonc.remove(text, path[:cut])
         return text
@@ -182,6 +182,7 @@ def _at(text: str, path: Sequence[jsonc.Step]) -> Any:
 
 # --- TOML ---------------------------------------------------------------------------------------
 
+_BY_HAND = "its hooks are written in a way that only you can edit"
 _HEADER = re.compile(r"^[ \t]*\[[^\r\n]*", re.MULTILINE)
 _OWN_HEADER = re.compile(r"[ \t]*\[\[[ \t]*hooks[ \t]*\]\]")
 _SAYS_NOTHING = re.compile(r"[ \t]*(?:#.*)?\r?\n?")
@@ -223,6 +224,8 @@ class TomlForm:
                 start -= 2 if new[:start].endswith("\r\n") else 1
             new = new[:start] + new[end:]
         self._check(text, new)
+        if self.found(new):
+            raise NotEditable(_BY_HAND)
         return new
 
     def found(self, text: str) -> list[Entry]:
@@ -243,7 +246,7 @@ class TomlForm:
     def _check(before: str, after: str) -> None:
         """Raise NotEditable where more than our own tables would change."""
         if _without_ours(before) != _without_ours(after):
-            raise NotEditable("its [[hooks]] tables are written in a way that only you can edit")
+            raise NotEditable(_BY_HAND)
 
 
 def _toml(value: object) -> str:

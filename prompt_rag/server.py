@@ -296,12 +296,12 @@ class Daemon:
             paths = message.get("paths")
             queued = self._freshness.touched(paths if isinstance(paths, list) else ())
             self._reply(client, {"outcome": "noted", "queued": queued})
-        elif kind == "prompt":
-            self._prompt(client, message)
+        elif kind in ("prompt", "embed"):
+            self._ask_worker(client, message)
         else:
             self._close(client)
 
-    def _prompt(self, client: _Client, message: Message) -> None:
+    def _ask_worker(self, client: _Client, message: Message) -> None:
         self._last_request = time.monotonic()
         request = Request(message, deadline_of(message))
         if self._worker.put(request):

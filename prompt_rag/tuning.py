@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,6 +46,9 @@ EVEN_CHANCE = 0.5
 # Shares of false injections whose bars are kept beside the one in use, for `replay`.
 RATES = (0.005, 0.01, 0.02, 0.05)
 FOLDS = 10
+# Below, the quantiles of the tail are single prompts themselves.
+FEWEST_FOR_A_TAIL = 100
+TAIL_FROM = 0.05
 NEWTON_STEPS = 50
 
 
@@ -222,14 +226,38 @@ def fit(
 
 
 def _bar(probability: Array, table: Rows, max_false_injection: float) -> float:
-    """Return the probability that only the allowed number of unanswerable prompts reaches."""
+    """Return the probability that only the allowed share of unanswerable prompts reaches.
+
+    The larger of two: the one that the allowed number of these very prompts reaches, and the one
+    that the tail of their distribution leads to expect of others.
+    """
     allowed = table.allowed(max_false_injection)
     reached = np.sort(probability[~table.answerable & table.wrong & table.searched])[::-1]
     if len(reached) <= allowed:
         return EVEN_CHANCE  # nothing is in the way
     # Halfway to the last allowed one, so that the bar does not sit on a single prompt.
     above = reached[allowed - 1] if allowed else 1.0
-    return float(max((reached[allowed] + above) / 2, reached[allowed] + 1e-4, EVEN_CHANCE))
+    seen = max((reached[allowed] + above) / 2, reached[allowed] + 1e-4)
+    share = max_false_injection * int((~table.answerable).sum()) / len(reached)
+    return float(max(seen, _tail(reached, share), EVEN_CHANCE))
+
+
+def _tail(reached: Array, share: float) -> float:
+    """Return the probability above which ``share`` of prompts like these is expected.
+
+    A bar for one in a hundred that is read off 200 prompts rests on two of them. So the upper half
+    of their log-odds is taken for that of a normal distribution, whose line through the quantiles
+    from 0.5 to 0.95 is followed to where the bar has to be. 0 where there are too few to tell.
+    """
+    if len(reached) < FEWEST_FOR_A_TAIL or not 0.0 < share < TAIL_FROM:
+        return 0.0
+    safe = np.clip(reached, 1e-9, 1 - 1e-9)
+    levels = np.linspace(0.5, 1 - TAIL_FROM, 10)
+    normal = NormalDist()
+    places = [normal.inv_cdf(level) for level in levels]
+    slope, middle = np.polyfit(places, np.quantile(np.log(safe / (1 - safe)), levels), 1)
+    odds = middle + slope * normal.inv_cdf(1 - share)
+    return float(1 / (1 + np.exp(-np.clip(odds, -60, 60))))
 
 
 def held_out(table: Rows, features: Sequence[str]) -> Array:

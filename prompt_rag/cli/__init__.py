@@ -60,6 +60,7 @@ COMMANDS = {
     "uninstall": "install:uninstall",
     "hook": "ask:hook",
     "touched": "install:touched",
+    "mcp": "serve_mcp:mcp",
 }
 """Every command and where it is defined, in the order `--help` lists them."""
 

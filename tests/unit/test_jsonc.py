@@ -189,3 +189,19 @@ def test_removing_takes_nothing_else(document: Text, data: st.DataObject) -> Non
     assert is_part(new, text)
     # Two comments to the end of the line may become one.
     assert is_part("".join(comments(new)), "".join(comments(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ('{"a": []}', True),
+        ('{"a // b": ["/*"]}', True),
+        ('{"a": /* c */ []}', False),
+        ('{"a": [ // c\n]}', False),
+        ('{"a": [] /* c */, "b": 1}', False),
+        ('{"a": [], // c\n "b": 1}', True),
+    ],
+)
+def test_what_carries_a_comment_is_not_bare(text: str, bare: bool) -> None:
+    key = next(iter(jsonc.parse(text).value))
+    assert jsonc.is_bare(text, [key]) is bare
