@@ -7,6 +7,7 @@ descriptor 1 leads to stderr, and whoever speaks the protocol gets the real outp
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ class Output:
 
     def __init__(self) -> None:
         _flush()
-        self._real = os.dup(1)
+        # Above stderr: where that is closed, its number would be the next one given out.
+        self._real = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
         _divert()
 
     @contextlib.contextmanager
@@ -36,10 +38,11 @@ class Output:
 def _divert() -> None:
     try:
         os.dup2(2, 1)
-    except OSError:  # the client has closed stderr
+    except OSError:  # the client has closed it; null takes its place
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
-        os.close(null)
+        if null != 2:
+            os.close(null)
 
 
 def _flush() -> None:

@@ -130,6 +130,8 @@ class Host:
         return context
 
     def reasons(self) -> list[str]:
+        if self.mode == "on":
+            self.close()  # the daemon writes the log when nobody waits, at the latest as it ends
         lines = (self.home / wire.LOG).read_text().splitlines()
         return [json.loads(line)["reason"] for line in lines]
 
@@ -137,6 +139,11 @@ class Host:
         with suppress(wire.Unanswered):
             stop = {"kind": "stop"}
             wire.ask(str(self.home), stop, time.monotonic() + 5, start=False)
+        log = Path(wire.runtime_folder(str(self.home))) / "daemon.log"
+        give_up = time.monotonic() + 10
+        while log.exists() and not log.read_text().rstrip().endswith(" left"):
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
 
 
 @pytest.fixture(scope="module", params=["on", "off"])

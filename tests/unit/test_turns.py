@@ -34,7 +34,7 @@ class Echo:
     def warm(self) -> None:
         """Be ready."""
 
-    follow = close = warm
+    follow = settle = close = warm
 
     def answer(self, request: worker.Message, deadline: float) -> worker.Message:
         self.kinds.append(str(request["kind"]))
@@ -249,7 +249,7 @@ def test_options() -> None:
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Echo:
     echo = Echo()
-    monkeypatch.setattr(daemon, "_make", lambda _home: echo)
+    monkeypatch.setattr(daemon, "_make", lambda _home, **_options: echo)
     monkeypatch.setattr(os, "umask", lambda _mask: 0o022)
 
     def leave(code: int) -> None:
