@@ -178,6 +178,24 @@ def test_the_hook(watched: Watched, mode: str) -> None:
     assert [line for line in started if ("--once" in line) == (mode == "off")]
 
 
+def test_the_mcp_server(watched: Watched) -> None:
+    """Its library could serve over the network; here it only reads and writes its own streams."""
+    client = {"name": "offline", "version": "1"}
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    search = {"name": "search_notes", "arguments": {"query": QUESTION}}
+    requests = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": search},
+    ]
+    lines = "".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in requests)
+    done = watched.run("-m", "prompt_rag", "mcp", prefix=without_network(), stdin=lines.encode())
+    assert done.returncode == 0
+    assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "prompt-rag"
+    assert [line for line in watched.lines("started") if line.endswith(" mcp")]
+    assert watched.lines("caught") == []
+
+
 def test_a_model_that_is_not_here_is_not_looked_for(watched: Watched) -> None:
     model = "BAAI/bge-small-en-v1.5"
     begun = time.monotonic()

@@ -260,6 +260,18 @@ def test_the_state_names_what_is_wrong(shelf: Shelf) -> None:
     assert len(shelf.library.state("1").problems) == 2
 
 
+def test_the_state_of_an_index_in_order(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library.embedder, "identity_of", lambda _files: IDENTITY)
+    state = shelf.library.state("1")
+    assert state.problems == []
+    assert state.calibrated
+    assert [(each.source, each.notes) for each in state.sources] == [("notes", 2)]
+    assert state.passages == state.sources[0].passages >= 3
+    assert state.built_at is not None
+    assert state.written_at is not None
+    assert state.built_at <= state.written_at
+
+
 def test_the_daemon_is_off_stuck_or_not_there(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
