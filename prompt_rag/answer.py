@@ -79,8 +79,8 @@ class Answerer:
             self._reader.embedder.embed_query("warm")
             redaction.mask("")
             _give_back()
-            # What is loaded stays for good: the collector need not walk it again and again.
-            gc.collect()
+            # What is loaded stays for good: the collector need not walk it again and again. It is
+            # not run first, because the first prompt waits for this.
             gc.freeze()
 
     def follow(self) -> None:
